@@ -1,0 +1,1 @@
+"""Exact spectra and the measures that compare learned representations with them."""

@@ -1,0 +1,1 @@
+"""Replay: single steps are stored; n-step transitions and frame stacks are made when sampling."""

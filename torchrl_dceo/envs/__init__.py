@@ -1,0 +1,1 @@
+"""The worlds of the paper: torch-native grids, the cube and MiniGrid object worlds."""

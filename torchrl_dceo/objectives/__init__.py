@@ -1,0 +1,1 @@
+"""Loss modules: the Laplacian representation and the options learned from it."""
