@@ -1,0 +1,281 @@
+"""The base of every torch-native world: a finite environment whose dynamics are a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.data.tensor_specs import TensorSpec
+from torchrl.envs import EnvBase
+
+__all__ = ["TableEnv"]
+
+
+class TableEnv(EnvBase):
+    """A batched environment of ``S`` states and ``A`` actions, driven by a next-state table.
+
+    A step looks up ``next_state[state, action]`` for the whole batch at once. With probability
+    ``slip`` the action is overwritten by a uniformly random one (which may be the chosen one).
+    Reaching a goal gives +1 and terminates, every other step gives 0; after ``max_steps`` steps
+    the episode is truncated (a goal reached by the very last step sets both flags, as gymnasium's
+    time limit does). Without goals (``goals=None``) no reward is given and nothing terminates: the
+    coverage mode.
+
+    A world is a subclass that builds its tables, hands them to this constructor and says with
+    :meth:`observe` what a state looks like. Worlds that change with time override :meth:`_move`,
+    :meth:`_reached_goal` or :meth:`_draw_start`; ``self._env_steps`` counts the steps of each
+    environment over all its episodes.
+
+    All random numbers come from one generator of the environment's own: the same seed gives the
+    same trajectory, and :meth:`get_env_state` / :meth:`set_env_state` save and restore the
+    environment in mid-episode, generator included.
+
+    Args:
+        next_state (Tensor): integer table of shape ``[S, A]``.
+        starts (Sequence[int]): states an episode can start in, one drawn uniformly at each reset.
+        goals (Sequence[int], optional): states that give +1 and end the episode. ``None``:
+            coverage mode.
+        observation_key (str): the entry that :meth:`observe` fills.
+        observation_spec (TensorSpec): its spec, without batch dimensions.
+
+    Keyword Args:
+        batch_size (Sequence[int]): any number of batch dimensions. Default: ``()``.
+        slip (float): probability that the action is overwritten. Default: 0.15.
+        max_steps (int, optional): step limit; ``None`` for none. Default: 100.
+        seed (int, optional): by default drawn from torch's global generator.
+        device (torch.device or str): Default: ``"cpu"``.
+
+    Entries (``B`` the batch size): the observation, ``state_id`` int64 ``[*B]``, ``action`` int64
+    ``[*B]``, ``reward`` float32 ``[*B, 1]``, ``done``, ``terminated`` and ``truncated`` bool
+    ``[*B, 1]``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl.data import Unbounded
+        >>> from torchrl_dceo.envs.table_env import TableEnv
+        >>> class Corridor(TableEnv):  # four cells in a row; the actions are left and right
+        ...     def __init__(self, **kwargs):
+        ...         table = torch.tensor([[0, 1], [0, 2], [1, 3], [2, 3]])
+        ...         super().__init__(table, [0], [3], "observation", Unbounded((1,)), **kwargs)
+        ...     def observe(self, state_ids):
+        ...         return state_ids.unsqueeze(-1).float()
+        >>> env = Corridor(batch_size=[2], slip=0.0)
+        >>> rollout = env.rollout(5, lambda td: td.set("action", torch.ones(2, dtype=torch.int64)))
+        >>> rollout["next", "state_id"].tolist()
+        [[1, 2, 3], [1, 2, 3]]
+        >>> rollout["next", "reward"][0].flatten().tolist()
+        [0.0, 0.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        next_state: Tensor,
+        starts: Sequence[int],
+        goals: Sequence[int] | None,
+        observation_key: str,
+        observation_spec: TensorSpec,
+        *,
+        batch_size: Sequence[int] = (),
+        slip: float = 0.15,
+        max_steps: int | None = 100,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not 0.0 <= slip <= 1.0:
+            raise ValueError(f"slip must lie in [0, 1], got {slip}")
+        if max_steps is not None and max_steps < 1:
+            raise ValueError(
+                f"max_steps must be at least 1 (or None for no limit), got {max_steps}"
+            )
+        if not len(starts):
+            raise ValueError("starts must name at least one state, got none")
+        super().__init__(device=torch.device(device), batch_size=torch.Size(batch_size))
+        self.num_states, self.num_actions = next_state.shape
+        self.slip = float(slip)
+        self.max_steps = max_steps
+        self._observation_key = observation_key
+        self._generator = torch.Generator(device=device)
+        self._set_tables(next_state, starts, goals)
+        self._make_specs(observation_spec)
+        zeros = torch.zeros(self.batch_size, dtype=torch.int64, device=device)
+        self._state = zeros  # where each environment is
+        self._elapsed = zeros  # steps of its episode so far
+        self._env_steps = zeros  # steps over all its episodes
+        self._set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
+
+    def _set_tables(
+        self, next_state: Tensor, starts: Sequence[int], goals: Sequence[int] | None
+    ) -> None:
+        is_goal = torch.zeros(self.num_states, dtype=torch.bool)
+        if goals is not None:
+            is_goal[torch.as_tensor(goals, dtype=torch.int64)] = True
+        # Flat, so that a step is one gather. Rebuilt by the constructor, hence not part of a
+        # state_dict.
+        moves = next_state.to(self.device, torch.int64).flatten()
+        self.register_buffer("_moves", moves, persistent=False)
+        self.register_buffer("_is_goal", is_goal.to(self.device), persistent=False)
+        start_ids = torch.as_tensor(starts, dtype=torch.int64, device=self.device)
+        self.register_buffer("_starts", start_ids, persistent=False)
+
+    def _make_specs(self, observation_spec: TensorSpec) -> None:
+        shape, device = self.batch_size, self.device
+        flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
+        self.observation_spec = Composite(
+            {
+                self._observation_key: observation_spec.to(device).expand(
+                    *shape, *observation_spec.shape
+                ),
+                "state_id": Categorical(
+                    self.num_states, shape=shape, dtype=torch.int64, device=device
+                ),
+            },
+            shape=shape,
+            device=device,
+        )
+        self.action_spec = Categorical(
+            self.num_actions, shape=shape, dtype=torch.int64, device=device
+        )
+        self.reward_spec = Unbounded(shape=(*shape, 1), dtype=torch.float32, device=device)
+        self.full_done_spec = Composite(
+            done=flag,
+            terminated=flag.clone(),
+            truncated=flag.clone(),
+            shape=shape,
+            device=device,
+        )
+
+    # What a world says, or may say
+
+    def observe(self, state_ids: Tensor) -> Tensor:
+        """Returns what the agent sees in each state: ``[*state_ids.shape, *observation.shape]``."""
+        raise NotImplementedError
+
+    def render(self, state_ids: Tensor | None = None) -> Tensor:
+        """Returns an RGB picture for people, ``uint8 [*B, H, W, 3]``.
+
+        Of the current states, or of ``state_ids`` (any shape ``B``).
+        """
+        raise NotImplementedError
+
+    def _move(self, state: Tensor, action: Tensor) -> Tensor:
+        return self._moves[state * self.num_actions + action]
+
+    def _reached_goal(self, state: Tensor) -> Tensor:
+        return self._is_goal[state]
+
+    def _draw_start(self) -> Tensor:
+        if self._starts.numel() == 1:
+            return self._starts.expand(self.batch_size)
+        # Clamped: float32 rounding may turn u * n into n itself.
+        which = (self._uniform() * self._starts.numel()).long()
+        return self._starts[which.clamp_(max=self._starts.numel() - 1)]
+
+    # EnvBase
+
+    def _uniform(self) -> Tensor:
+        return torch.rand(self.batch_size, generator=self._generator, device=self.device)
+
+    def _slipped(self, action: Tensor) -> Tensor:
+        """Overwrites the action w.p.
+
+        ``slip``. Given u < slip, u / slip is uniform again: one draw serves both choices.
+        """
+        if self.slip == 0.0:
+            return action
+        u = self._uniform()
+        random = (u * (self.num_actions / self.slip)).long().clamp_(max=self.num_actions - 1)
+        return torch.where(u < self.slip, random, action)
+
+    def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
+        start = self._draw_start()
+        reset = None if tensordict is None else tensordict.get("_reset", None)
+        if reset is None:
+            self._state, self._elapsed = start.clone(), torch.zeros_like(start)
+        else:
+            reset = reset.view(self.batch_size)
+            self._state = torch.where(reset, start, self._state)
+            self._elapsed = self._elapsed.masked_fill(reset, 0)
+        off = torch.zeros((*self.batch_size, 1), dtype=torch.bool, device=self.device)
+        return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = self._slipped(tensordict.get("action"))
+        self._state = self._move(self._state, action)
+        self._elapsed = self._elapsed + 1
+        self._env_steps = self._env_steps + 1
+        terminated = self._reached_goal(self._state).unsqueeze(-1)
+        if self.max_steps is None:
+            truncated = torch.zeros_like(terminated)
+        else:
+            truncated = (self._elapsed >= self.max_steps).unsqueeze(-1)
+        return self._pack(
+            reward=terminated.float(),
+            done=terminated | truncated,
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def _pack(self, **entries: Tensor) -> TensorDictBase:
+        # The state tensors are replaced at each step, never written into: handing them out is safe.
+        entries[self._observation_key] = self.observe(self._state)
+        entries["state_id"] = self._state
+        return TensorDict(entries, batch_size=self.batch_size, device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        if seed is not None:
+            self._generator.manual_seed(seed)
+
+    # Save and restore; exact dynamics
+
+    def get_env_state(self) -> dict[str, Tensor]:
+        """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
+        return {
+            "state_id": self._state.clone(),
+            "elapsed": self._elapsed.clone(),
+            "env_steps": self._env_steps.clone(),
+            "generator": self._generator.get_state(),
+        }
+
+    def set_env_state(self, state: dict[str, Tensor]) -> None:
+        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
+        for key in ("state_id", "elapsed", "env_steps"):
+            if state[key].shape != self.batch_size:
+                raise ValueError(
+                    f"the saved {key} has shape {list(state[key].shape)}, but this environment "
+                    f"has batch size {list(self.batch_size)}"
+                )
+        self._state = state["state_id"].to(self.device, copy=True)
+        self._elapsed = state["elapsed"].to(self.device, copy=True)
+        self._env_steps = state["env_steps"].to(self.device, copy=True)
+        self._generator.set_state(state["generator"].cpu())
+
+    @property
+    def next_state(self) -> Tensor:
+        """The table of moves, int64 of shape ``[S, A]``."""
+        return self._moves.view(self.num_states, self.num_actions)
+
+    def transition_matrix(self, policy: Tensor | None = None) -> Tensor:
+        """Returns P(s, s') of the walk under the real dynamics, slip included: sparse COO,
+        float64, ``[S, S]``.
+
+        Goals do not end this walk: it is the walk over all states that the Laplacian is defined on.
+
+        Args:
+            policy (Tensor, optional): action probabilities ``[S, A]``. Default: uniform.
+        """
+        num_states, num_actions = self.num_states, self.num_actions
+        shape = (num_states, num_actions)
+        probs = torch.full(shape, 1 / num_actions, dtype=torch.float64, device=self.device)
+        if policy is not None:
+            if policy.shape != shape:
+                raise ValueError(f"policy must have shape {list(shape)}, got {list(policy.shape)}")
+            probs = (1 - self.slip) * policy.to(probs) + self.slip / num_actions
+        rows = torch.arange(num_states, device=self.device).repeat_interleave(num_actions)
+        indices = torch.stack([rows, self._moves])
+        return torch.sparse_coo_tensor(
+            indices, probs.flatten(), (num_states, num_states), check_invariants=True
+        ).coalesce()
