@@ -1,20 +1,21 @@
 """The one palette that every grid world is drawn with.
 
-A tile is a square of ``size`` x ``size`` pixels, ``uint8``, channels first. At ``size=1`` (what the agents see) it is one
-pixel of the kind's colour; from ``size=8`` on, objects get a simple shape so that people can read the picture. Tiles are
-cached: drawing a world is a gather of tiles, never a rendering.
+A tile is a square of ``size`` x ``size`` pixels, ``uint8``, channels first. At ``size=1`` (what the
+agents see) it is one pixel of the kind's colour; from ``size=8`` on, objects get a simple shape so
+that people can read the picture. Tiles are cached: drawing a world is a gather of tiles, never a
+rendering.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
 
-__all__ = ["TILE_KINDS", "tile", "tile_set"]
+__all__ = ["TILE_KINDS", "draw_tiles", "tile", "tile_set"]
 
-# Index = the integer that a world's cell grid holds. The colours differ in every pair, also when shown as grey.
+# Index = the integer that a world's cell grid holds. All colours differ, also when shown as grey.
 _COLOURS: dict[str, tuple[int, int, int]] = {
     "floor": (0, 0, 0),
     "wall": (100, 100, 100),
@@ -27,6 +28,7 @@ _COLOURS: dict[str, tuple[int, int, int]] = {
     "door_open": (60, 30, 15),
     "obstacle": (0, 120, 255),
     "breakable": (40, 40, 200),
+    "obstacle_down": (0, 230, 255),
 }
 TILE_KINDS: tuple[str, ...] = tuple(_COLOURS)
 _SHAPED_FROM = 8
@@ -36,7 +38,7 @@ def _shape_mask(kind: str, size: int) -> Tensor:
     """Which pixels of a large tile carry the kind's colour; the rest is floor."""
     axis = (torch.arange(size) + 0.5) / size
     y, x = axis[:, None], axis[None, :]
-    if kind in ("agent", "obstacle"):
+    if kind in ("agent", "obstacle", "obstacle_down"):
         return (x - 0.5) ** 2 + (y - 0.5) ** 2 < 0.38**2
     if kind == "key":
         bow = (x - 0.5) ** 2 + (y - 0.3) ** 2 < 0.18**2
@@ -50,9 +52,11 @@ def _shape_mask(kind: str, size: int) -> Tensor:
     return torch.ones(size, size, dtype=torch.bool)
 
 
-@lru_cache(maxsize=None)
+@cache
 def tile(kind: str, size: int = 1) -> Tensor:
-    """Returns the tile of one kind, ``uint8`` of shape ``[3, size, size]``. Shared: do not write into it.
+    """Returns the tile of one kind, ``uint8`` of shape ``[3, size, size]``.
+
+    The tensor is shared: do not write into it.
 
     Examples:
         >>> from torchrl_dceo.envs.tiles import tile
@@ -77,7 +81,38 @@ def tile(kind: str, size: int = 1) -> Tensor:
     return picture.contiguous()
 
 
-@lru_cache(maxsize=None)
+@cache
 def tile_set(size: int = 1) -> Tensor:
-    """Returns all tiles in the order of :data:`TILE_KINDS`, shape ``[len(TILE_KINDS), 3, size, size]``."""
+    """Returns all tiles in the order of :data:`TILE_KINDS`, shape ``[kinds, 3, size, size]``.
+
+    The tensor is shared: do not write into it.
+
+    Examples:
+        >>> from torchrl_dceo.envs.tiles import TILE_KINDS, tile_set
+        >>> tile_set(4).shape == (len(TILE_KINDS), 3, 4, 4)
+        True
+    """
     return torch.stack([tile(kind, size) for kind in TILE_KINDS])
+
+
+def draw_tiles(kinds: Tensor, size: int = 1) -> Tensor:
+    """Draws grids of tiles.
+
+    Args:
+        kinds (Tensor): indices into :data:`TILE_KINDS`, int64 of shape ``[*, H, W]``.
+        size (int): pixels along the side of a tile.
+
+    Returns:
+        the pictures, ``uint8`` of shape ``[*, 3, H * size, W * size]``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.envs.tiles import draw_tiles
+        >>> draw_tiles(torch.tensor([[0, 1]]))[0].tolist()  # the red channel of a floor and a wall
+        [[0, 100]]
+    """
+    height, width = kinds.shape[-2:]
+    flat = kinds.reshape(-1, height, width)
+    tiles = tile_set(size).to(kinds.device)[flat]  # [N, H, W, 3, size, size]
+    picture = tiles.permute(0, 3, 1, 4, 2, 5)
+    return picture.reshape(*kinds.shape[:-2], 3, height * size, width * size)
