@@ -169,7 +169,7 @@ class TableEnv(EnvBase):
 
     def _draw_start(self) -> Tensor:
         if self._starts.numel() == 1:
-            return self._starts.expand(self.batch_size)
+            return self._starts[0].expand(self.batch_size)
         # Clamped: float32 rounding may turn u * n into n itself.
         which = (self._uniform() * self._starts.numel()).long()
         return self._starts[which.clamp_(max=self._starts.numel() - 1)]
