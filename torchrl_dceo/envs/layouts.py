@@ -80,6 +80,9 @@ class Layout:
             walled = [cell for cell in cells if not self.is_open(*cell)]
             if walled:
                 raise ValueError(f"{_named(noun, walled)} on a wall: choose a floor cell")
+        both = sorted(set(self.starts) & set(self.goals))
+        if both:
+            raise ValueError(f"start {both[0]} is also a goal: move one of the two")
         reached: set[Cell] = set()
         for start in self.starts:
             near = self.distances(start).keys()

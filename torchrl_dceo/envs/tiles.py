@@ -46,7 +46,7 @@ def _shape_mask(kind: str, size: int) -> Tensor:
         bit = (x > 0.5) & (x < 0.7) & (y > 0.7) & (y < 0.82)
         return bow | blade | bit
     if kind == "door_open":
-        return x < 0.2
+        return (x < 0.2).expand(size, size)
     if kind in ("door_locked", "door_closed"):
         return (x > 0.05) & (x < 0.95) & (y > 0.05) & (y < 0.95)
     return torch.ones(size, size, dtype=torch.bool)
