@@ -1,0 +1,122 @@
+"""RoomsWithObstacles: reach the goal at the other end, past obstacles that move up and down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from minigrid.core.world_object import WorldObj
+
+from torchrl_dceo.envs.layouts import parse_layout
+from torchrl_dceo.envs.maps import rooms
+from torchrl_dceo.envs.minigrid_worlds.base import MiniGridWorld, step_limit
+from torchrl_dceo.envs.minigrid_worlds.cells import KIND, Obstacle
+
+__all__ = ["RoomsWithObstacles"]
+
+_COLLISION = (-1.0, True)
+
+
+class RoomsWithObstacles(MiniGridWorld):
+    """The paper's Rooms with obstacles: +1 at the goal, -1 for hitting an obstacle; both end it.
+
+    Three rooms in a row, the start in one corner and the goal in the opposite one. At each reset
+    the obstacles appear in distinct columns between the two, in a random cell of the column, going
+    up or down at random. After the agent's action each of them takes one step its way and turns
+    round at a wall. The agent hits one by moving into it or by standing where it wants to go; agent
+    and obstacle then stay where they are. An obstacle is drawn in one colour on its way up and in
+    another on its way down, so that one picture tells what it does next. In coverage mode obstacles
+    only block the way, and turn round at the agent as they do at a wall.
+
+    ``state_id`` is the agent's **position alone**, the cells that are no wall counted row by row:
+    the obstacles' places are too many to count. The layout, the number of obstacles and the step
+    limit are ours: the paper shows only a picture.
+
+    Keyword Args:
+        room_size (int): cells along a room's side. Default: 5.
+        num_obstacles (int, optional): Default: ``room_size - 1``.
+        max_steps (int, optional): step limit. Default: :func:`step_limit` of the shortest path.
+        goal_visible (bool): Default: ``True``.
+        **kwargs: the other arguments of :class:`MiniGridWorld`.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid_worlds import RoomsWithObstacles
+        >>> env = RoomsWithObstacles()
+        >>> env.reset(seed=0)[0]["pixels"].shape, env.num_states, env.plan_length, env.max_steps
+        ((3, 7, 19), 77, 20, 200)
+        >>> len(env.obstacles())
+        4
+    """
+
+    def __init__(
+        self,
+        *,
+        room_size: int = 5,
+        num_obstacles: int | None = None,
+        max_steps: int | None = None,
+        goal_visible: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if room_size < 3:
+            raise ValueError(f"room_size must be at least 3, got {room_size}")
+        start, goal = (1, 1), (room_size, 3 * (room_size + 1) - 1)
+        layout = parse_layout(rooms(1, 3, room_size, start=start, goal=goal))
+        rows = str(layout).split("\n")
+        self.room_size = room_size
+        # The column next to the start stays free, so that no episode is lost before it began.
+        self._columns = [x for x in range(3, len(rows[0]) - 2) if x % (room_size + 1)]
+        self.num_obstacles = room_size - 1 if num_obstacles is None else num_obstacles
+        if not 0 <= self.num_obstacles <= len(self._columns):
+            raise ValueError(
+                f"num_obstacles must lie in [0, {len(self._columns)}], got {num_obstacles}"
+            )
+        self.plan_length = layout.distances(start)[goal]
+        super().__init__(
+            rows,
+            max_steps=step_limit(self.plan_length) if max_steps is None else max_steps,
+            goal_visible=goal_visible,
+            **{"mission": "reach the goal, avoid the obstacles", **kwargs},
+        )
+
+    def _gen_grid(self, width: int, height: int) -> None:
+        super()._gen_grid(width, height)
+        columns = self.np_random.permutation(self._columns)[: self.num_obstacles]
+        for x in columns.tolist():
+            y = 1 + int(self.np_random.integers(self.room_size))
+            step = -1 if self.np_random.random() < 0.5 else 1
+            self._set_cell(x, y, Obstacle(step))
+            self._obstacles.append((x, y, step))
+
+    def _put_cells(self, cells: np.ndarray) -> None:
+        super()._put_cells(cells)
+        up, down = KIND["obstacle"], KIND["obstacle_down"]
+        found = np.argwhere((cells == up) | (cells == down)).tolist()
+        self._obstacles = [(x, y, -1 if cells[y, x] == up else 1) for y, x in found]
+
+    def obstacles(self) -> list[tuple[int, int, int]]:
+        """Returns ``(x, y, step)`` of each obstacle; step is -1 on its way up, +1 on its way down."""
+        return list(self._obstacles)
+
+    def _bump(self, thing: WorldObj) -> tuple[float, bool]:
+        hit = isinstance(thing, Obstacle) and not self.coverage
+        return _COLLISION if hit else super()._bump(thing)
+
+    def _advance(self) -> tuple[float, bool]:
+        outcome = (0.0, False)
+        for i, (x, y, step) in enumerate(self._obstacles):
+            if self._blocks(x, y + step):
+                step = -step
+            row = y if self._blocks(x, y + step) else y + step
+            if (x, row) == self.agent_pos:
+                outcome, row = _COLLISION, y
+            if row != y:
+                self._set_cell(x, y, None)
+            self._set_cell(x, row, Obstacle(step))
+            self._obstacles[i] = (x, row, step)
+        return outcome
+
+    def _blocks(self, x: int, y: int) -> bool:
+        """Whether an obstacle has to turn round there; it has its column to itself."""
+        if (x, y) == self.agent_pos:
+            return self.coverage
+        return self.grid.grid[y * self.width + x] is not None
