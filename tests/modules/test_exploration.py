@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from clock_env import ACTIONS, explorers_env
+from tensordict import TensorDict
+from tensordict.nn import TensorDictSequential as Seq
+from torch import nn
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.data import Bounded, Categorical, Composite, OneHot
+from torchrl.envs.utils import ExplorationType, check_env_specs, set_exploration_type
+from torchrl.modules import QValueActor
+
+from torchrl_dceo.modules import OptionExplorationModule, OptionQValueActor
+from torchrl_dceo.modules.exploration import value_termination
+
+OPTIONS = 3
+
+
+def module(**kwargs) -> OptionExplorationModule:
+    kwargs = {"num_options": OPTIONS, **kwargs}
+    return OptionExplorationModule(Categorical(ACTIONS), **kwargs)
+
+
+def make_input(*shape: int, option: int = -1, is_init: bool = False, num_options: int = OPTIONS):
+    """Main learner: action 0. Option o: action o + 1."""
+    values = torch.zeros(*shape, num_options, ACTIONS)
+    values[..., torch.arange(num_options), (torch.arange(num_options) + 1) % ACTIONS] = 1.0
+    return TensorDict(
+        {
+            "action": torch.zeros(shape, dtype=torch.int64),
+            "option": torch.full(shape, option),
+            "option_action_value": values,
+            "is_init": torch.full((*shape, 1), is_init),
+        },
+        shape,
+    )
+
+
+def advance(td: TensorDict, explore) -> TensorDict:
+    """One step of behaviour without an environment: the state goes on, the main learner says 0 again."""
+    td = explore(td)
+    out = td.clone()
+    td.update({"option": td["next", "option"], "action": torch.zeros_like(td["action"])})
+    td["is_init"] = torch.zeros_like(td["is_init"])
+    return out
+
+
+def test_shares_of_exploration_options_and_random_actions():
+    """ε, μ and the uniform choices, over 200,000 fresh decisions."""
+    explore = module(eps_init=0.3, eps_end=0.3, option_prob=0.8)
+    n = 200_000
+    td = explore(make_input(n, is_init=True))
+    starts = td["option_start"]
+    share = starts.float().mean().item()
+    assert abs(share - 0.24) < 4 * (0.24 * 0.76 / n) ** 0.5
+    torch.testing.assert_close(starts, td["option"] >= 0)
+    torch.testing.assert_close(td["next", "option"], td["option"])
+    counts = torch.bincount(td["option"][starts], minlength=OPTIONS).float()
+    expected = starts.sum() / OPTIONS
+    assert (
+        (counts - expected).square() / expected
+    ).sum() < 13.8  # chi-square, 2 degrees, p = 0.001
+    torch.testing.assert_close(td["action"][starts], td["option"][starts] + 1)
+    # Of the others, the share ε(1-μ)/(1-εμ) takes a uniformly random action, the rest the greedy one, which is 0.
+    other = td["action"][~starts]
+    random_share = 0.3 * 0.2 / (1 - 0.24)
+    for action in range(1, ACTIONS):
+        frequency = (other == action).float().mean().item()
+        p = random_share / ACTIONS
+        assert abs(frequency - p) < 4 * (p * (1 - p) / other.numel()) ** 0.5
+
+
+@pytest.mark.parametrize("duration", [1, 4, 10])
+def test_option_lengths_are_geometric_with_mean_d(duration):
+    """Measured over more than 2e5 steps of options, without episode ends."""
+    explore = module(eps_init=1.0, eps_end=1.0, option_prob=1.0, option_duration=duration)
+    envs, steps = 200, 1200
+    td = make_input(envs, is_init=True)
+    starts = torch.stack([advance(td, explore)["option_start"] for _ in range(steps)], -1)
+    lengths = torch.cat([s.nonzero().flatten().diff() for s in starts])
+    assert lengths.sum() > 2e5
+    assert abs(lengths.float().mean().item() - duration) <= 0.02 * duration
+    survival = torch.tensor([(lengths > k).float().mean() for k in range(1, 6)])
+    expected = (1 - 1 / duration) ** torch.arange(1, 6)
+    torch.testing.assert_close(survival, expected, rtol=0, atol=0.015)
+
+
+def test_an_active_option_acts_until_it_ends_and_ends_with_its_episode():
+    explore = module(eps_init=0.0, eps_end=0.0, option_duration=float("inf"))
+    td = explore(make_input(5, option=2))
+    assert (td["action"] == 3).all() and (td["option"] == 2).all() and not td["option_start"].any()
+    td = explore(make_input(5, option=2, is_init=True))
+    assert (td["action"] == 0).all() and (td["option"] == -1).all()
+
+
+def test_option_eps_makes_some_actions_random():
+    explore = module(option_duration=float("inf"), option_eps=0.2)
+    action = explore(make_input(100_000, option=0))["action"]
+    # The option's own action, 1, is also drawn by chance.
+    assert abs((action == 1).float().mean().item() - (0.8 + 0.2 / ACTIONS)) < 0.006
+    assert abs((action == 3).float().mean().item() - 0.2 / ACTIONS) < 0.003
+
+
+def test_option_prob_zero_is_epsilon_greedy_and_one_never_acts_at_random():
+    td = module(eps_init=1.0, eps_end=1.0, option_prob=0.0)(make_input(50_000))
+    assert (td["option"] == -1).all()
+    assert (torch.bincount(td["action"], minlength=ACTIONS) / 50_000 - 0.25).abs().max() < 0.01
+    td = module(eps_init=1.0, eps_end=1.0, option_prob=1.0)(make_input(1000))
+    assert (td["option"] >= 0).all() and (td["action"] == td["option"] + 1).all()
+
+
+def test_a_single_option():
+    explore = module(num_options=1, eps_init=1.0, eps_end=1.0, option_prob=1.0)
+    assert (explore(make_input(100, num_options=1))["option"] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3)])
+def test_every_batch_shape(shape):
+    explore = module(option_prob=1.0)
+    td = explore(make_input(*shape))
+    assert td["option"].shape == td["action"].shape == td["option_start"].shape == shape
+    assert td["option"].dtype == torch.int64
+    assert (td["action"] == td["option"] + 1).all()
+
+
+def test_environments_of_a_batch_draw_independently():
+    explore = module(eps_init=0.5, eps_end=0.5, option_prob=0.5)
+    td = make_input(2, is_init=True)
+    first, second = torch.stack(
+        [explore(td.clone())["option_start"] for _ in range(4000)]
+    ).T.float()
+    assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1].item()) < 0.07
+
+
+@pytest.mark.parametrize(
+    "kind", [ExplorationType.DETERMINISTIC, ExplorationType.MODE, ExplorationType.MEAN]
+)
+def test_deterministic_exploration_is_the_greedy_main_learner(kind):
+    with set_exploration_type(kind):
+        td = module()(make_input(100, option=1))
+    assert (td["action"] == 0).all() and (td["option"] == -1).all()
+    assert (td["next", "option"] == -1).all() and not td["option_start"].any()
+
+
+def test_one_hot_actions():
+    explore = OptionExplorationModule(OneHot(ACTIONS), num_options=OPTIONS, option_prob=1.0)
+    td = make_input(9)
+    td["action"] = nn.functional.one_hot(td["action"], ACTIONS)
+    td = explore(td)
+    assert td["action"].shape == (9, ACTIONS)
+    assert (td["action"].sum(-1) == 1).all()
+    assert (td["action"].to(torch.int64).argmax(-1) == td["option"] + 1).all()
+
+
+def test_pluggable_selection_and_termination():
+    always_last = lambda td, num_options: torch.full(td.shape, num_options - 1)  # noqa: E731
+    by_option = lambda td, option: (option == 2).float()  # noqa: E731
+    explore = module(option_prob=1.0, eps_end=1.0, selection=always_last, termination=by_option)
+    assert (explore(make_input(50))["option"] == 2).all()
+    assert not explore(make_input(50, option=1))["option_start"].any()
+    assert explore(make_input(50, option=2))["option_start"].all()
+
+
+def test_value_termination_ends_where_no_value_is_positive():
+    explore = module(termination=value_termination, eps_init=0.0, eps_end=0.0)
+    td = make_input(2, option=1)
+    td["option_action_value"][1] = -1.0
+    assert explore(td)["option"].tolist() == [1, -1]
+
+
+def test_epsilon_falls_linearly_from_a_given_step_on():
+    explore = module(eps_init=1.0, eps_end=0.1, annealing_num_steps=90, annealing_start=10)
+    trace = []
+    for _ in range(12):
+        trace.append(round(explore.eps.item(), 4))
+        explore.step(10)
+    assert trace == [1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1]
+
+
+def test_epsilon_is_saved():
+    first, second = module(annealing_num_steps=10), module(annealing_num_steps=10)
+    first.step(4)
+    second.load_state_dict(first.state_dict())
+    first.step(1)
+    second.step(1)
+    assert first.eps == second.eps != 1.0
+
+
+def test_goes_on_identically_after_saving_and_loading_mid_option(tmp_path):
+    explore = module(option_prob=0.7, option_duration=4, eps_init=0.6, eps_end=0.6)
+    td = make_input(20, is_init=True)
+    for _ in range(5):
+        advance(td, explore)
+    assert (td["option"] >= 0).any()
+    td.memmap(tmp_path / "carrier")
+    rng, weights = torch.get_rng_state(), explore.state_dict()
+    first = torch.stack([advance(td, explore)["action"] for _ in range(50)])
+    torch.set_rng_state(rng)
+    restored = module(option_prob=0.7, option_duration=4, eps_init=0.6, eps_end=0.6)
+    restored.load_state_dict(weights)
+    td = TensorDict.load_memmap(tmp_path / "carrier").clone()
+    second = torch.stack([advance(td, restored)["action"] for _ in range(50)])
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+# --- in the collector -------------------------------------------------------------------------------------------------
+
+
+def make_policy(**kwargs):
+    torch.manual_seed(3)
+    spec = Categorical(ACTIONS)
+    main = QValueActor(nn.Linear(2, ACTIONS), in_keys=["observation"], spec=spec)
+    net = nn.Sequential(nn.Linear(2, OPTIONS * ACTIONS), nn.Unflatten(-1, (OPTIONS, ACTIONS)))
+    options = OptionQValueActor(net, num_options=OPTIONS, in_keys=["observation"], spec=spec)
+    explore = module(**kwargs)
+    return Seq(main, options, explore), explore
+
+
+@pytest.mark.parametrize("batch_size", [(), (3,), (2, 2)])
+def test_option_travels_through_the_collector(batch_size):
+    """The option that acts goes on to the next step, and never across the end of an episode."""
+    policy, explore = make_policy(eps_init=0.8, eps_end=0.8, option_prob=0.8, option_duration=5)
+    env = explorers_env(explore, batch_size)
+    check_env_specs(env)
+    frames = 500 * max(env.numel(), 1)
+    collector = Collector(env, policy, frames_per_batch=frames, total_frames=frames)
+    data = next(iter(collector))
+    collector.shutdown()
+    option, is_init = data["option"], data["is_init"].squeeze(-1)
+    assert option.shape == data.shape == (*batch_size, 500)
+    torch.testing.assert_close(data["next", "option"], option)
+    goes_on = (option[..., 1:] >= 0) & ~data["option_start"][..., 1:]
+    assert goes_on.float().mean() > 0.2
+    torch.testing.assert_close(option[..., 1:][goes_on], option[..., :-1][goes_on])
+    # Whatever acts on the first step of an episode has started there.
+    first = is_init & (option >= 0)
+    assert first.any() and data["option_start"][first].all()
+    # And while an option acts, its own greedy action is taken.
+    acting = option >= 0
+    values = data["option_action_value"][acting]
+    greedy = values[torch.arange(len(values)), option[acting]].argmax(-1)
+    torch.testing.assert_close(data["action"][acting], greedy)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_collectors_actions_change_after_an_update(workers):
+    """Also the weights of worker processes follow, those of the main learner and those of the options, and ε."""
+    policy, explore = make_policy(
+        eps_init=1.0, eps_end=0.0, annealing_num_steps=10, option_prob=1.0
+    )
+    kwargs = {"frames_per_batch": 100, "total_frames": 400}
+    if workers == 1:
+        collector = Collector(explorers_env(explore), policy, **kwargs)
+    else:
+        makers = [lambda: explorers_env(explore)] * workers
+        collector = MultiSyncCollector(makers, policy, cat_results=0, **kwargs)
+    main, options = policy[0], policy[1]
+
+    def force(linear: nn.Linear, action: int):
+        with torch.no_grad():
+            linear.weight.zero_()
+            linear.bias.zero_()
+            linear.bias.view(-1, ACTIONS)[:, action] = 1.0
+
+    actions = []
+    for i, data in enumerate(collector):
+        actions.append(data["action"].reshape(-1))
+        if i == 0:  # every step is an option's: only the options' weights matter
+            force(options.module.module[0], 2)
+        elif i == 1:
+            force(options.module.module[0], 1)
+        elif i == 2:  # ε falls to 0: the main learner acts as soon as the running option ends
+            explore.step(10)
+            force(main.module[0].module, 3)
+        collector.update_policy_weights_()
+    collector.shutdown()
+    assert (actions[1] == 2).all()
+    assert (actions[2] == 1).all()
+    assert (actions[3] == 3).float().mean() > 0.8
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"option_prob": 1.5}, r"option_prob must lie in \[0, 1\], got 1.5"),
+        ({"eps_init": -0.1, "eps_end": -0.1}, r"eps_init must lie in \[0, 1\], got -0.1"),
+        ({"eps_init": 0.1, "eps_end": 0.5}, "eps_end must not exceed eps_init"),
+        ({"option_duration": 0.5}, "option_duration must be at least 1 step, got 0.5"),
+        ({"option_eps": 2}, r"option_eps must lie in \[0, 1\], got 2"),
+        ({"num_options": 0}, "num_options must be at least 1, got 0"),
+        ({"annealing_num_steps": 0}, "annealing_num_steps must be at least 1, got 0"),
+        ({"annealing_start": -1}, "annealing_start must not be negative, got -1"),
+    ],
+)
+def test_bad_arguments_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        module(**kwargs)
+
+
+def test_a_continuous_action_spec_is_refused():
+    with pytest.raises(TypeError, match="got Bounded"):
+        OptionExplorationModule(Bounded(-1, 1, (2,)), num_options=3)
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"), [("option", "make_tensordict_primer"), ("is_init", "InitTracker")]
+)
+def test_a_missing_transform_is_named(key, fix):
+    with pytest.raises(KeyError, match=fix):
+        module()(make_input(2).exclude(key))
+
+
+def test_a_misshapen_termination_is_named():
+    explore = module(termination=lambda td, option: torch.ones(*option.shape, 1))
+    with pytest.raises(ValueError, match="one probability per environment"):
+        explore(make_input(4))
+
+
+def test_modules_accept_a_batched_or_composite_spec():
+    spec = Composite(action=Categorical(ACTIONS, shape=(5,)), shape=(5,))
+    assert OptionExplorationModule(spec, num_options=2).num_actions == ACTIONS

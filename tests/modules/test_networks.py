@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from torchrl_dceo.modules.networks import (
+    MultiHeadNet,
+    StackedNet,
+    grid_net,
+    mlp_net,
+    nature_net,
+)
+
+
+def test_grid_net_is_the_papers():
+    layers = [m for m in grid_net((3, 19, 19), 7).modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    first, second, hidden, out = layers
+    for conv in (first, second):
+        assert conv.kernel_size == (3, 3) and conv.stride == (2, 2) and conv.out_channels == 32
+    assert hidden.out_features == 256 and out.out_features == 7
+
+
+def test_uint8_pixels_are_scaled_to_one():
+    net = grid_net((3, 19, 19), 4)
+    pixels = torch.randint(256, (5, 3, 19, 19), dtype=torch.uint8)
+    before = pixels.clone()
+    torch.testing.assert_close(net(pixels), net(pixels / 255))
+    assert (pixels == before).all()
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_any_leading_batch_shape(shape):
+    pixels = torch.rand(*shape, 3, 19, 19)
+    net = grid_net((3, 19, 19), 4)
+    expected = net.layers(pixels.reshape(-1, 3, 19, 19)).reshape(*shape, 4)
+    torch.testing.assert_close(net(pixels), expected)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("head_shape", [5, (5,), (7, 5)])
+@pytest.mark.parametrize("cls", [MultiHeadNet, StackedNet])
+def test_heads_have_their_shape(cls, head_shape, shape):
+    net = cls(lambda out: mlp_net(6, out, (8,)), 3, head_shape)
+    tail = (head_shape,) if isinstance(head_shape, int) else head_shape
+    assert net(torch.randn(*shape, 6)).shape == (*shape, 3, *tail)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda out: mlp_net(6, out, (8, 8)), lambda out: grid_net((3, 13, 13), out)]
+)
+def test_stacked_net_equals_a_loop_over_its_networks(make):
+    made = []
+
+    def network_fn(out):
+        made.append(make(out))
+        return made[-1]
+
+    torch.manual_seed(0)
+    net = StackedNet(network_fn, 4, 5).double()
+    torch.manual_seed(0)
+    copies = [make(5).double() for _ in range(4)]
+    x = torch.rand(3, 6) if isinstance(made[0], nn.Sequential) else torch.rand(3, 3, 13, 13)
+    x = x.double()
+    expected = torch.stack([copy(x) for copy in copies], 1)
+    torch.testing.assert_close(net(x), expected)
+    net(x).square().sum().backward()
+    expected.square().sum().backward()
+    for i, copy in enumerate(copies):
+        for stacked, own in zip(net.stacked, copy.parameters(), strict=True):
+            torch.testing.assert_close(stacked.grad[i], own.grad)
+
+
+def test_stacked_networks_share_no_weights_and_start_different():
+    net = StackedNet(lambda out: mlp_net(6, out, (8,)), 3, 2)
+    x = torch.randn(5, 6)
+    assert not torch.allclose(net(x)[:, 0], net(x)[:, 1])
+    net(x)[:, 1].sum().backward()
+    for parameter in net.stacked:
+        assert parameter.grad[0].abs().sum() == 0 and parameter.grad[1].abs().sum() > 0
+
+
+def test_stacked_net_follows_functional_parameters_and_state_dict():
+    first, second = (StackedNet(lambda out: mlp_net(6, out, (8,)), 3, 2) for _ in range(2))
+    x = torch.randn(5, 6)
+    expected = first(x)
+    assert not torch.allclose(second(x), expected)
+    with TensorDict.from_module(first).to_module(second):
+        torch.testing.assert_close(second(x), expected)
+    second.load_state_dict(first.state_dict())
+    torch.testing.assert_close(second(x), expected)
+    assert len(list(first.parameters())) == 4
+
+
+def test_too_small_an_observation_is_named():
+    with pytest.raises(ValueError, match=r"\(3, 4, 4\) is too small"):
+        grid_net((3, 4, 4), 2)
+    with pytest.raises(ValueError, match=r"\(channels, height, width\), got \(19, 19\)"):
+        nature_net((19, 19), 2)
+
+
+def test_networks_with_buffers_cannot_be_stacked():
+    with pytest.raises(ValueError, match="buffers"):
+        StackedNet(lambda out: nn.Sequential(nn.Linear(6, out), nn.BatchNorm1d(out)), 3, 2)
+
+
+@pytest.mark.parametrize("cls", [MultiHeadNet, StackedNet])
+def test_no_heads_is_refused(cls):
+    with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
+        cls(lambda out: mlp_net(6, out), 0, 4)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torch import nn
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+
+from torchrl_dceo.modules import EigenReward
+
+WIDTH, BATCH, STEPS = 5, 7, 3
+
+
+def make_encoder(width: int = WIDTH) -> TensorDictModule:
+    return TensorDictModule(
+        nn.Linear(2, width).double(), in_keys=["observation"], out_keys=["representation"]
+    )
+
+
+def make_batch(*shape: int) -> TensorDict:
+    shape = shape or (BATCH,)
+    window = torch.randn(*shape, STEPS, 2).double()
+    return TensorDict(
+        {
+            "observation": torch.randn(*shape, 2).double(),
+            "next": {"observation": window[..., -1, :].clone()},
+            "window": {"observation": window},
+        },
+        shape,
+    )
+
+
+@pytest.mark.parametrize("skip_first", [True, False])
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3)])
+def test_telescoped_is_the_difference_of_eigenfunctions(skip_first, shape):
+    encoder, batch = make_encoder(), make_batch(*shape) if shape else make_batch()[0]
+    reward = EigenReward(encoder, 3, skip_first=skip_first)(batch)["option_reward"]
+    f = encoder.module
+    first = int(skip_first)
+    expected = (f(batch["next", "observation"]) - f(batch["observation"]))[..., first : first + 3]
+    torch.testing.assert_close(reward, expected.detach())
+    assert not reward.requires_grad
+
+
+def test_discounted_is_the_n_step_return_of_the_one_step_reward():
+    encoder, batch = make_encoder(), make_batch()
+    gamma = 0.9
+    reward = EigenReward(encoder, 4, mode="discounted", gamma=gamma)(batch)["option_reward"]
+    for b in range(BATCH):
+        path = [batch["observation"][b], *batch["window", "observation"][b]]
+        f = [encoder.module(s)[1:] for s in path]
+        expected = sum(gamma**k * (f[k + 1] - f[k]) for k in range(STEPS))
+        torch.testing.assert_close(reward[b], expected.detach())
+
+
+def test_discounted_with_gamma_one_telescopes():
+    encoder, batch = make_encoder(), make_batch()
+    discounted = EigenReward(encoder, 4, mode="discounted", gamma=1.0)(batch.clone())[
+        "option_reward"
+    ]
+    torch.testing.assert_close(discounted, EigenReward(encoder, 4)(batch)["option_reward"])
+
+
+def test_a_shorter_transition_repeats_its_last_state_and_gains_nothing_after_it():
+    encoder, batch = make_encoder(), make_batch()
+    batch["window", "observation"][:, 1:] = batch["window", "observation"][:, :1]
+    reward = EigenReward(encoder, 4, mode="discounted", gamma=0.9)(batch)["option_reward"]
+    f = encoder.module
+    one_step = f(batch["window", "observation"][:, 0]) - f(batch["observation"])
+    torch.testing.assert_close(reward, one_step[:, 1:].detach())
+
+
+def test_signs():
+    encoder, batch = make_encoder(), make_batch()
+    plus, minus, both = (
+        EigenReward(encoder, 2, signs=signs)(batch.clone())["option_reward"]
+        for signs in ("+", "-", "both")
+    )
+    torch.testing.assert_close(minus, -plus)
+    torch.testing.assert_close(both, torch.cat([plus, -plus], -1))
+    assert EigenReward(encoder, 2, signs="both").num_rewards == 4
+    assert EigenReward(encoder, 2).num_rewards == 2
+
+
+def test_uses_the_encoders_current_weights():
+    encoder, batch = make_encoder(), make_batch()
+    module = EigenReward(encoder, 3)
+    before = module(batch)["option_reward"].clone()
+    with torch.no_grad():
+        encoder.module.weight.mul_(2)
+    torch.testing.assert_close(module(batch)["option_reward"], 2 * before)
+
+
+def test_reuses_a_stored_representation_only_when_asked():
+    encoder, batch = make_encoder(), make_batch()
+    fresh = EigenReward(encoder, 3)(batch.clone())["option_reward"]
+    stored = encoder.module(batch["observation"]).detach()
+    batch["representation"] = stored + 10
+    torch.testing.assert_close(EigenReward(encoder, 3)(batch.clone())["option_reward"], fresh)
+    reused = EigenReward(encoder, 3, reuse_representation=True)(batch.clone())["option_reward"]
+    torch.testing.assert_close(reused, fresh - 10)
+    without = batch.exclude("representation")
+    again = EigenReward(encoder, 3, reuse_representation=True)(without)["option_reward"]
+    torch.testing.assert_close(again, fresh)
+
+
+def test_leaves_the_batch_as_it_was():
+    encoder, batch = make_encoder(), make_batch()
+    keys = set(batch.keys(True))
+    EigenReward(encoder, 3)(batch)
+    assert set(batch.keys(True)) - keys == {"option_reward"}
+
+
+def test_runs_as_a_replay_transform():
+    encoder = make_encoder()
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(20), batch_size=4)
+    buffer.append_transform(EigenReward(encoder, 3))
+    buffer.extend(make_batch(20))
+    first = buffer.sample()
+    assert first["option_reward"].shape == (4, 3)
+    assert "option_reward" not in buffer.storage.get(slice(0, 2)).keys()
+
+
+def test_nested_keys():
+    encoder = TensorDictModule(
+        nn.Linear(2, WIDTH), in_keys=[("agent", "obs")], out_keys=[("agent", "f")]
+    )
+    batch = TensorDict(
+        {"agent": {"obs": torch.randn(4, 2)}, "next": {"agent": {"obs": torch.randn(4, 2)}}}, [4]
+    )
+    reward = EigenReward(encoder, 3, reward_key=("agent", "r"))
+    assert reward(batch)["agent", "r"].shape == (4, 3)
+    assert reward.in_keys == [("agent", "obs"), ("next", "agent", "obs")]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"num_options": 0}, "num_options must be at least 1, got 0"),
+        ({"signs": "?"}, "signs must be one of"),
+        ({"mode": "summed"}, "mode must be one of"),
+        ({"mode": "discounted"}, r"needs gamma in \[0, 1\], got None"),
+        ({"mode": "discounted", "gamma": 1.5}, r"got 1.5"),
+    ],
+)
+def test_bad_arguments_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        EigenReward(make_encoder(), **{"num_options": 3, **kwargs})
+
+
+def test_too_narrow_an_encoder_is_named():
+    with pytest.raises(
+        ValueError,
+        match="5 options with skip_first=True need an encoder of at least 6 dimensions, got 5",
+    ):
+        EigenReward(make_encoder(), 5)(make_batch())
+    EigenReward(make_encoder(), 5, skip_first=False)(make_batch())
+
+
+def test_a_missing_window_is_named():
+    module = EigenReward(make_encoder(), 3, mode="discounted", gamma=0.9)
+    with pytest.raises(KeyError, match="window=True"):
+        module(make_batch().exclude("window"))
+
+
+def test_an_encoder_with_two_outputs_is_refused():
+    encoder = TensorDictModule(lambda x: (x, x), in_keys=["x"], out_keys=["a", "b"])
+    with pytest.raises(ValueError, match="one out_key"):
+        EigenReward(encoder, 1)

@@ -1,0 +1,220 @@
+"""The networks of the paper, and the two ways to give a set of options its Q-functions.
+
+Every network takes any number of leading batch dimensions. Images may stay ``uint8``: they are scaled to [0, 1] inside,
+so that replay, collector and workers carry one byte a pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "nature_net"]
+
+
+class ConvNet(nn.Module):
+    """A convolutional network for images of any leading batch shape, ``uint8`` or float.
+
+    TorchRL's own ``ConvNet`` has no ``uint8`` scaling and guesses its flattened width at the first call; here the
+    width is
+    computed when the network is built, so that optimizers and functional losses can be made at once.
+
+    Args:
+        in_shape (sequence of int): ``(channels, height, width)`` of one observation.
+        out_features (int): width of the output.
+        channels (sequence of int): output channels of each convolution.
+        kernel_sizes (sequence of int): kernel size of each convolution.
+        strides (sequence of int): stride of each convolution.
+        num_cells (int): width of the fully connected layer.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules.networks import ConvNet
+        >>> net = ConvNet((3, 19, 19), 4, channels=(32, 32), kernel_sizes=(3, 3), strides=(2, 2), num_cells=256)
+        >>> net(torch.zeros(5, 2, 3, 19, 19, dtype=torch.uint8)).shape
+        torch.Size([5, 2, 4])
+    """
+
+    def __init__(
+        self,
+        in_shape: Sequence[int],
+        out_features: int,
+        *,
+        channels: Sequence[int],
+        kernel_sizes: Sequence[int],
+        strides: Sequence[int],
+        num_cells: int,
+    ) -> None:
+        super().__init__()
+        if len(in_shape) != 3:
+            raise ValueError(f"in_shape must be (channels, height, width), got {tuple(in_shape)}")
+        in_channels, *size = in_shape
+        layers: list[nn.Module] = []
+        for out_channels, kernel, stride in zip(channels, kernel_sizes, strides, strict=True):
+            layers += [nn.Conv2d(in_channels, out_channels, kernel, stride), nn.ReLU()]
+            size = [(length - kernel) // stride + 1 for length in size]
+            if min(size) < 1:
+                raise ValueError(
+                    f"an observation of {tuple(in_shape)} is too small for kernels {tuple(kernel_sizes)} "
+                    f"with strides {tuple(strides)}; use a larger tile_size or a smaller network"
+                )
+            in_channels = out_channels
+        layers += [nn.Flatten(), nn.Linear(in_channels * size[0] * size[1], num_cells), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(num_cells, out_features))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Maps images ``[*, C, H, W]`` to features ``[*, out_features]``."""
+        batch_shape = pixels.shape[:-3]
+        if not pixels.is_floating_point():
+            pixels = pixels.to(torch.get_default_dtype()).div_(255)
+        features = self.layers(pixels.reshape(-1, *pixels.shape[-3:]))
+        return features.view(*batch_shape, features.shape[-1])
+
+
+def grid_net(in_shape: Sequence[int], out_features: int) -> ConvNet:
+    """The paper's grid network: two convolutions of 32 channels, 3x3, stride 2, then a layer of 256 units.
+
+    Examples:
+        >>> from torchrl_dceo.modules.networks import grid_net
+        >>> sum(p.numel() for p in grid_net((3, 19, 19), 4).parameters())
+        142500
+    """
+    return ConvNet(
+        in_shape,
+        out_features,
+        channels=(32, 32),
+        kernel_sizes=(3, 3),
+        strides=(2, 2),
+        num_cells=256,
+    )
+
+
+def nature_net(in_shape: Sequence[int], out_features: int) -> ConvNet:
+    """The network of Mnih et al. (2015), which the paper uses in 3D and for the Laplacian on Atari.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules.networks import nature_net
+        >>> nature_net((4, 84, 84), 18)(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape
+        torch.Size([2, 18])
+    """
+    return ConvNet(
+        in_shape,
+        out_features,
+        channels=(32, 64, 64),
+        kernel_sizes=(8, 4, 3),
+        strides=(4, 2, 1),
+        num_cells=512,
+    )
+
+
+def mlp_net(
+    in_features: int, out_features: int, num_cells: Sequence[int] = (256, 256, 256)
+) -> nn.Sequential:
+    """Fully connected ReLU layers; the default is the paper's network for the cube.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules.networks import mlp_net
+        >>> mlp_net(144, 9)(torch.zeros(7, 144)).shape
+        torch.Size([7, 9])
+    """
+    widths = [in_features, *num_cells]
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in pairwise(widths):
+        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], out_features))
+
+
+class MultiHeadNet(nn.Module):
+    """One trunk, ``num_heads`` heads: the output of any network, reshaped to ``[*, num_heads, *head_shape]``.
+
+    The last linear layer of the network is the heads. The options share what they see and differ in what they want from
+    it, at the price of a single network.
+
+    Args:
+        network_fn (callable): builds a network from the number of its outputs.
+        num_heads (int): number of options, N.
+        head_shape (int or sequence of int): shape of one head, e.g. the number of actions.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
+        >>> net = MultiHeadNet(lambda out: mlp_net(6, out), num_heads=10, head_shape=4)
+        >>> net(torch.zeros(5, 6)).shape
+        torch.Size([5, 10, 4])
+    """
+
+    def __init__(
+        self,
+        network_fn: Callable[[int], nn.Module],
+        num_heads: int,
+        head_shape: int | Sequence[int],
+    ) -> None:
+        super().__init__()
+        self.head_shape = _checked_shape(num_heads, head_shape)
+        self.network = network_fn(self.head_shape.numel())
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Maps observations to the outputs of all heads."""
+        return self.network(observation).unflatten(-1, self.head_shape)
+
+
+class StackedNet(nn.Module):
+    """``num_heads`` independent networks with stacked parameters, evaluated in one vectorised pass.
+
+    Each network has its own initialisation. Convolutions become one grouped convolution and linear layers one batched
+    matrix product (:func:`torch.vmap` does the folding), so there is no Python loop over options.
+
+    Args:
+        network_fn (callable): builds one network from the number of its outputs. It must have no buffers.
+        num_heads (int): number of options, N.
+        head_shape (int or sequence of int): shape of one network's output, e.g. the number of actions.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules.networks import StackedNet, mlp_net
+        >>> net = StackedNet(lambda out: mlp_net(6, out), num_heads=10, head_shape=4)
+        >>> net(torch.zeros(5, 6)).shape
+        torch.Size([5, 10, 4])
+    """
+
+    def __init__(
+        self,
+        network_fn: Callable[[int], nn.Module],
+        num_heads: int,
+        head_shape: int | Sequence[int],
+    ) -> None:
+        super().__init__()
+        self.head_shape = _checked_shape(num_heads, head_shape)[1:]
+        networks = [network_fn(self.head_shape.numel()) for _ in range(num_heads)]
+        parameters, buffers = torch.func.stack_module_state(networks)
+        if buffers:
+            raise ValueError(
+                f"StackedNet cannot stack networks with buffers, got {sorted(buffers)}; use MultiHeadNet"
+            )
+        self._names = list(parameters)
+        self.stacked = nn.ParameterList(list(parameters.values()))
+        # In a tuple, so that the template's own parameters are not registered: the stacked ones replace them.
+        self._template = (networks[0].to("meta"),)
+
+    def _single(self, parameters: tuple[Tensor, ...], observation: Tensor) -> Tensor:
+        named = dict(zip(self._names, parameters, strict=True))
+        return torch.func.functional_call(self._template[0], named, (observation,))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Maps observations to the outputs of all networks, ``[*, num_heads, *head_shape]``."""
+        out = torch.vmap(self._single, in_dims=(0, None), out_dims=-2)(
+            tuple(self.stacked), observation
+        )
+        return out.unflatten(-1, self.head_shape)
+
+
+def _checked_shape(num_heads: int, head_shape: int | Sequence[int]) -> torch.Size:
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+    head_shape = (head_shape,) if isinstance(head_shape, int) else tuple(head_shape)
+    return torch.Size((num_heads, *head_shape))
