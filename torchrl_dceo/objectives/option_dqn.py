@@ -1,0 +1,255 @@
+"""n-step Double DQN for all options at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModule, dispatch
+from tensordict.utils import NestedKey, unravel_key
+from torch import Tensor
+from torchrl.objectives.common import LossModule
+from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
+
+__all__ = ["OptionDQNLoss"]
+
+
+class OptionDQNLoss(LossModule):
+    r"""The n-step Double DQN loss of every option, from one batch, in one vectorised pass (the paper's Eq. 1).
+
+    Option o learns off-policy from whatever the agent did, with its own reward :math:`r_o`:
+
+    .. math::
+        Y_o = r_o + \gamma^m (1 - \text{terminated})\,
+              Q_{\theta^-}(s_{t+m}, \arg\max_{a'} Q_\theta(s_{t+m}, a'; o); o)
+
+    and the loss is the sum over options of the mean over the batch of :math:`\ell(Q_\theta(s_t, a_t; o), Y_o)`, so each
+    option's gradient is that of a :class:`~torchrl.objectives.DQNLoss` of its own. An option's random end after D
+    steps is
+    not terminal in its target; the episode's termination is.
+
+    It reads ``option_reward`` ``[*, N]``, written before by a reward module such as
+    :class:`~torchrl_dceo.modules.EigenReward`: the loss owns no encoder, and no gradient reaches one. The discount
+    comes from
+    :meth:`make_value_estimator`; with ``steps_to_next_obs`` in the batch it is raised to that power, as in ``DQNLoss``.
+
+    Args:
+        option_actor (TensorDictModule): writes ``option_action_value`` ``[*, N, A]``, e.g. an
+            :class:`~torchrl_dceo.modules.OptionQValueActor`.
+
+    Keyword Args:
+        double_dqn (bool, optional): choose the next action with the online network. Default: ``True``.
+        delay_value (bool, optional): keep target networks, moved by TorchRL's ``SoftUpdate`` or ``HardUpdate``.
+            Default: ``True``.
+        loss_function (str, optional): ``"smooth_l1"``, ``"l2"`` or ``"l1"``. Default: ``"smooth_l1"``.
+        options_per_update (int, optional): train only this many options, drawn anew without replacement at each call;
+            1 is the variant of the DCEO authors' released code. Default: ``None``, all of them.
+        reduction (str, optional): over the batch: ``"mean"``, ``"sum"`` or ``"none"`` (the result is ``[*]``, summed
+        over
+            options). Default: ``"mean"``.
+        use_prioritized_weights (bool or "auto", optional): weigh the transitions by ``priority_weight`` if the batch
+        has it.
+            Default: ``"auto"``.
+
+    The output has ``loss_option`` and, detached and one value per option for logging, ``option_td_error`` (mean
+    absolute),
+    ``option_value`` (mean of the taken actions) and ``option_target``. As in ``DQNLoss``, a priority is written into
+    the input,
+    here under ``option_priority``: the squared TD error, averaged over options.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl.data import Categorical
+        >>> from torchrl.objectives import SoftUpdate
+        >>> from torchrl_dceo.modules import OptionQValueActor
+        >>> from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
+        >>> from torchrl_dceo.objectives import OptionDQNLoss
+        >>> net = MultiHeadNet(lambda out: mlp_net(6, out), num_heads=3, head_shape=4)
+        >>> actor = OptionQValueActor(net, num_options=3, in_keys=["observation"], spec=Categorical(4))
+        >>> loss = OptionDQNLoss(actor)
+        >>> loss.make_value_estimator(gamma=0.99)
+        >>> updater = SoftUpdate(loss, tau=0.005)
+        >>> batch = TensorDict({"observation": torch.randn(8, 6), "action": torch.randint(4, (8,)),
+        ...     "option_reward": torch.randn(8, 3), "next": {"observation": torch.randn(8, 6),
+        ...     "done": torch.zeros(8, 1, dtype=torch.bool), "terminated": torch.zeros(8, 1, dtype=torch.bool)}}, [8])
+        >>> loss(batch)["loss_option"].backward()
+        >>> updater.step()
+    """
+
+    @dataclass
+    class _AcceptedKeys:
+        """Names of the entries; see :class:`~torchrl.objectives.DQNLoss` for those it shares."""
+
+        action: NestedKey = "action"
+        option_reward: NestedKey = "option_reward"
+        option_action_value: NestedKey = "option_action_value"
+        done: NestedKey = "done"
+        terminated: NestedKey = "terminated"
+        steps_to_next_obs: NestedKey = "steps_to_next_obs"
+        priority: NestedKey = "option_priority"
+        priority_weight: NestedKey = "priority_weight"
+
+    tensor_keys: _AcceptedKeys
+    default_keys = _AcceptedKeys
+    default_value_estimator = ValueEstimators.TD0
+    out_keys = ["loss_option", "option_td_error", "option_value", "option_target"]
+
+    option_network: TensorDictModule
+    option_network_params: TensorDictParams
+    target_option_network_params: TensorDictParams
+
+    def __init__(
+        self,
+        option_actor: TensorDictModule,
+        *,
+        double_dqn: bool = True,
+        delay_value: bool = True,
+        loss_function: str = "smooth_l1",
+        options_per_update: int | None = None,
+        reduction: str = "mean",
+        use_prioritized_weights: str | bool = "auto",
+    ) -> None:
+        super().__init__()
+        if double_dqn and not delay_value:
+            raise ValueError("double_dqn=True needs target networks: set delay_value=True")
+        if loss_function not in ("l1", "l2", "smooth_l1"):
+            raise ValueError(
+                f'loss_function must be "l1", "l2" or "smooth_l1", got {loss_function!r}'
+            )
+        if reduction not in ("none", "mean", "sum"):
+            raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
+        num_options = option_actor.num_options
+        if options_per_update is not None and not 1 <= options_per_update <= num_options:
+            raise ValueError(
+                f"options_per_update must lie between 1 and the {num_options} options, got {options_per_update}"
+            )
+        self.convert_to_functional(option_actor, "option_network", create_target_params=delay_value)
+        self.num_options = num_options
+        self.action_space = option_actor.action_space
+        self.double_dqn = double_dqn
+        self.delay_value = delay_value
+        self.loss_function = loss_function
+        self.options_per_update = options_per_update
+        self.reduction = reduction
+        self.use_prioritized_weights = use_prioritized_weights
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """The entries that the loss reads."""
+        observations = self.option_network.in_keys
+        return [
+            self.tensor_keys.action,
+            self.tensor_keys.option_reward,
+            unravel_key(("next", self.tensor_keys.done)),
+            unravel_key(("next", self.tensor_keys.terminated)),
+            *observations,
+            *(unravel_key(("next", key)) for key in observations),
+        ]
+
+    def _estimator_keys(self) -> dict[str, NestedKey]:
+        keys = self.tensor_keys
+        return {
+            "reward": keys.option_reward,
+            "done": keys.done,
+            "terminated": keys.terminated,
+            "steps_to_next_obs": keys.steps_to_next_obs,
+        }
+
+    def _forward_value_estimator_keys(self, **kwargs: Any) -> None:
+        if self._value_estimator is not None:
+            self._value_estimator.set_keys(**self._estimator_keys())
+
+    def make_value_estimator(
+        self, value_type: ValueEstimators | None = None, **hyperparams: Any
+    ) -> None:
+        """Sets the options' discount: ``make_value_estimator(gamma=0.99)``. Only TD(0), as targets are n-step
+        already."""
+        dispatch_value_estimator(
+            self,
+            self.default_value_estimator if value_type is None else value_type,
+            supported=(ValueEstimators.TD0,),
+            tensor_keys=self._estimator_keys(),
+            **hyperparams,
+        )
+
+    def _values(self, tensordict: TensorDictBase, params: TensorDictParams) -> Tensor:
+        inputs = tensordict.select(*self.option_network.in_keys)
+        with params.to_module(self.option_network, preserve_module_state=False):
+            return self.option_network(inputs).get(self.tensor_keys.option_action_value)
+
+    def _next_value(self, tensordict: TensorDictBase) -> Tensor:
+        """The bootstrap value of every option, ``[*, N]``."""
+        following = tensordict.get("next")
+        with torch.no_grad():
+            values = self._values(following, self.target_option_network_params)
+            if not self.double_dqn:
+                return values.amax(-1)
+            chosen = self._values(following, self.option_network_params).argmax(-1, keepdim=True)
+            return values.gather(-1, chosen).squeeze(-1)
+
+    def _target(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
+        """Eq. 1's :math:`Y`, by TorchRL's TD(0) estimator, which wants every entry in the reward's shape."""
+        keys = self.tensor_keys
+        entries = {unravel_key(("next", keys.option_reward)): reward}
+        for key in (keys.done, keys.terminated):
+            flag = tensordict.get(unravel_key(("next", key)))
+            entries[unravel_key(("next", key))] = flag.expand_as(reward)
+        steps = tensordict.get(keys.steps_to_next_obs, None)
+        if steps is not None:
+            entries[keys.steps_to_next_obs] = steps.view(*reward.shape[:-1], 1).expand_as(reward)
+        data = TensorDict(entries, batch_size=reward.shape[:-1])
+        return self.value_estimator.value_estimate(data, next_value=self._next_value(tensordict))
+
+    def _options_trained(self, device: torch.device) -> Tensor | None:
+        if self.options_per_update is None:
+            return None
+        return torch.randperm(self.num_options, device=device)[: self.options_per_update]
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Computes the loss from a batch that carries ``option_reward``."""
+        keys = self.tensor_keys
+        reward = tensordict.get(keys.option_reward, None)
+        if reward is None:
+            raise KeyError(
+                f"OptionDQNLoss reads {keys.option_reward!r}, which is not in the batch: run a reward module such as "
+                "EigenReward before it"
+            )
+        if reward.shape[-1] != self.num_options:
+            raise ValueError(
+                f"the batch holds rewards for {reward.shape[-1]} options but the actor has {self.num_options}"
+            )
+        values = self._values(tensordict, self.option_network_params)
+        taken = values.gather(-1, self._action_index(tensordict, values)).squeeze(-1)
+        target = self._target(tensordict, reward.detach())
+        error = distance_loss(taken, target, self.loss_function)
+        trained = self._options_trained(reward.device)
+        per_transition = (error if trained is None else error[..., trained]).sum(-1)
+
+        weights = None
+        if self.use_prioritized_weights in (True, "auto"):
+            weights = tensordict.get(keys.priority_weight, None)
+        loss = self._reduce_loss(per_transition, tensordict=tensordict, weights=weights)
+
+        with torch.no_grad():
+            difference = taken - target
+            batch = tuple(range(difference.ndim - 1))
+            tensordict.set(keys.priority, difference.square().mean(-1, keepdim=True))
+            diagnostics = {
+                "option_td_error": difference.abs().mean(batch),
+                "option_value": taken.mean(batch),
+                "option_target": target.mean(batch),
+            }
+        self._clear_weakrefs(tensordict, "option_network_params", "target_option_network_params")
+        return TensorDict({"loss_option": loss, **diagnostics})
+
+    def _action_index(self, tensordict: TensorDictBase, values: Tensor) -> Tensor:
+        """The taken action as an index into ``[*, N, A]`` along its last dimension."""
+        action = tensordict.get(self.tensor_keys.action)
+        if self.action_space == "one_hot":
+            action = action.to(torch.int64).argmax(-1)
+        action = action.reshape(values.shape[:-2])
+        return action[..., None, None].expand(*values.shape[:-1], 1)
