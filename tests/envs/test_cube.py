@@ -121,7 +121,7 @@ class TestMoves:
         depth = reference_search(max_depth)
         states = [tuple(row) for row in graph.stickers.tolist()]
         assert len(set(states)) == len(states)
-        assert {s: d for s, d in zip(states, graph.depth.tolist(), strict=True)} == depth
+        assert dict(zip(states, graph.depth.tolist(), strict=True)) == depth
         table = graph.next_state.tolist()
         left_the_set = 0
         for action, move in enumerate(reference_moves()):

@@ -170,6 +170,21 @@ def test_stepping_does_not_write_into_what_was_handed_out():
     assert first["state_id"].equal(kept)
 
 
+@pytest.mark.parametrize("batch_size", [(), (2,)])
+def test_writing_into_a_result_does_not_change_the_world(batch_size):
+    env = Ring(starts=(0, 5), goals=(5,), batch_size=batch_size, slip=0.0)
+    env.reset()["state_id"].fill_(7)
+    data = env.reset()
+    data["action"] = torch.full(batch_size, 2)
+    result = env.step(data)["next"]
+    tables = [env.next_state.clone(), env._is_goal.clone(), env._starts.clone()]
+    for value in result.values():
+        value.fill_(1)
+    assert all(
+        a.equal(b) for a, b in zip(tables, [env.next_state, env._is_goal, env._starts], strict=True)
+    )
+
+
 def test_transition_matrix_is_the_frequency_of_real_steps():
     env = Ring(slip=0.3, batch_size=[50_000], seed=0)
     policy = torch.zeros(10, 3)
@@ -199,7 +214,7 @@ def test_matrix_adds_up_actions_that_lead_to_the_same_state():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"slip must lie in \[0, 1\], got 1.5"):
         Ring(slip=1.5)
-    with pytest.raises(ValueError, match="max_steps must be at least 1 .*, got 0"):
+    with pytest.raises(ValueError, match=r"max_steps must be at least 1 .*, got 0"):
         Ring(max_steps=0)
     with pytest.raises(ValueError, match="starts must name at least one state"):
         Ring(starts=())

@@ -161,18 +161,21 @@ class TableEnv(EnvBase):
         """
         raise NotImplementedError
 
+    # take, not indexing: a tensor without dimensions as index gives a view of the table, and who
+    # writes into a step's result must not change the world.
+
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
-        return self._moves[state * self.num_actions + action]
+        return self._moves.take(state * self.num_actions + action)
 
     def _reached_goal(self, state: Tensor) -> Tensor:
-        return self._is_goal[state]
+        return self._is_goal.take(state)
 
     def _draw_start(self) -> Tensor:
         if self._starts.numel() == 1:
             return self._starts[0].expand(self.batch_size)
         # Clamped: float32 rounding may turn u * n into n itself.
         which = (self._uniform() * self._starts.numel()).long()
-        return self._starts[which.clamp_(max=self._starts.numel() - 1)]
+        return self._starts.take(which.clamp_(max=self._starts.numel() - 1))
 
     # EnvBase
 

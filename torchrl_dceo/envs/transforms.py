@@ -1,0 +1,281 @@
+"""Transforms of environments: perfect state counts, coverage and action noise."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
+
+from torchrl_dceo.envs.shared_table import SharedTable
+
+__all__ = ["ActionNoise", "Coverage", "StateCounts", "find_transform", "num_states"]
+
+_T = TypeVar("_T", bound=Transform)
+
+
+def num_states(env: EnvBase, state_key: NestedKey = "state_id") -> int:
+    """Returns how many values the ``state_id`` of an environment can take, batched or not.
+
+    Examples:
+        >>> from torchrl_dceo.envs import RubiksCubeEnv, num_states
+        >>> num_states(RubiksCubeEnv(max_depth=3, batch_size=[2]))
+        385
+    """
+    keys = env.full_observation_spec.keys(True, True)
+    if state_key not in keys:
+        raise KeyError(
+            f"the environment has no entry {state_key!r}; it has {sorted(map(str, keys))}"
+        )
+    return int(env.full_observation_spec[state_key].space.n)
+
+
+def find_transform(env: EnvBase, kind: type[_T]) -> _T | None:
+    """Returns the first transform of that kind in a (transformed) environment, or ``None``.
+
+    Examples:
+        >>> from torchrl.envs import TransformedEnv
+        >>> from torchrl_dceo.envs import RubiksCubeEnv, StateCounts, find_transform
+        >>> env = TransformedEnv(RubiksCubeEnv(max_depth=3, coverage=True), StateCounts(385))
+        >>> _ = env.rollout(10)
+        >>> find_transform(env, StateCounts).counts.sum()
+        tensor(11)
+    """
+    while isinstance(env, TransformedEnv):
+        chain = env.transform
+        for transform in chain.transforms if isinstance(chain, Compose) else (chain,):
+            if isinstance(transform, kind):
+                return transform
+        env = env.base_env
+    return None
+
+
+class StateCounts(Transform):
+    """Counts how often each state was visited: the perfect n(s) of count-based exploration.
+
+    Every step counts the state that it leads to (``("next", "state_id")``) and every reset the state
+    that the episode starts in: over T steps and K episodes the counts add up to T + K. Nothing is
+    written into the tensordict; :attr:`counts` is the table, and :meth:`bonus` reads 1/√n(s) for a
+    batch that was sampled from replay (the agent multiplies by its β).
+
+    All environments of a batch count in one table. So do a :meth:`clone` and any copy that was
+    pickled to another process of this machine: to share a table among the workers of a collector,
+    build one ``StateCounts`` and hand it to each of their environments.
+
+    The table is part of the ``state_dict`` (and so of ``TransformedEnv.state_dict()``); loading
+    writes into the shared table.
+
+    Args:
+        num_states (int): size of the table; see :func:`num_states`.
+
+    Keyword Args:
+        state_key (NestedKey): Default: ``"state_id"``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl.envs import TransformedEnv
+        >>> from torchrl_dceo.envs import RubiksCubeEnv, StateCounts
+        >>> counts = StateCounts(385)
+        >>> cube = RubiksCubeEnv(max_depth=3, batch_size=[4], coverage=True)
+        >>> env = TransformedEnv(cube, counts)
+        >>> data = env.rollout(25)
+        >>> counts.counts.sum()  # 4 environments: 25 steps and one start each
+        tensor(104)
+        >>> int(counts.counts[data["state_id"][0, 0]]) >= 4  # all of them start there
+        True
+        >>> counts.bonus(data["next", "state_id"]).shape
+        torch.Size([4, 25])
+    """
+
+    def __init__(self, num_states: int, *, state_key: NestedKey = "state_id") -> None:
+        super().__init__()
+        if num_states < 1:
+            raise ValueError(f"num_states must be at least 1, got {num_states}")
+        self.state_key = state_key
+        self._table = SharedTable(num_states)
+
+    @property
+    def counts(self) -> Tensor:
+        """n(s), int64 ``[num_states]``: the table itself, which goes on counting."""
+        return self._table.values
+
+    @property
+    def visited(self) -> Tensor:
+        """Which states were visited so far, bool ``[num_states]``."""
+        return self.counts > 0
+
+    @property
+    def num_visited(self) -> int:
+        """How many distinct states were visited so far."""
+        return int(self.counts.count_nonzero())
+
+    def bonus(self, state_ids: Tensor) -> Tensor:
+        """Returns 1/√n(s), float32 of the shape of ``state_ids``; 1 for a state never visited."""
+        counts = self.counts[state_ids.to(self.counts.device)]
+        return counts.clamp(min=1).rsqrt().to(state_ids.device, torch.float32)
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        self._table.add(next_tensordict.get(self.state_key))
+        return next_tensordict
+
+    def _reset(
+        self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        states = tensordict_reset.get(self.state_key)
+        reset = tensordict.get("_reset", None)
+        self._table.add(states if reset is None else states[reset.view(states.shape)])
+        return tensordict_reset
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Counts nothing: sampling from replay is no visit."""
+        return tensordict
+
+    def get_extra_state(self) -> Tensor:
+        """The counts, for ``state_dict``."""
+        return self.counts.clone()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Loads the counts into the shared table."""
+        if state.shape != self.counts.shape:
+            raise ValueError(
+                f"the saved counts are of {state.numel()} states, this table of {self.counts.numel()}"
+            )
+        self.counts.copy_(state)
+
+
+class Coverage(StateCounts):
+    """State counts that also write how many distinct states were visited so far.
+
+    The entry ``coverage``, int64 ``[*B, 1]``, is the number for all environments that share the table,
+    after the step (or reset) it comes with.
+
+    Args:
+        num_states (int): size of the table; see :func:`num_states`.
+
+    Keyword Args:
+        state_key (NestedKey): Default: ``"state_id"``.
+        out_key (NestedKey): Default: ``"coverage"``.
+
+    Examples:
+        >>> from torchrl.envs import TransformedEnv
+        >>> from torchrl_dceo.envs import Coverage, RubiksCubeEnv
+        >>> cube = RubiksCubeEnv(max_depth=3, coverage=True, slip=0.0)
+        >>> env = TransformedEnv(cube, Coverage(385))
+        >>> data = env.rollout(3, lambda td: td.set("action", cube.action_index("F")))
+        >>> data["next", "coverage"].flatten().tolist()  # three new states besides the start
+        [2, 3, 4]
+    """
+
+    def __init__(
+        self,
+        num_states: int,
+        *,
+        state_key: NestedKey = "state_id",
+        out_key: NestedKey = "coverage",
+    ) -> None:
+        super().__init__(num_states, state_key=state_key)
+        self.out_keys = [out_key]
+
+    def _write(self, tensordict: TensorDictBase) -> TensorDictBase:
+        total = self.counts.count_nonzero().to(tensordict.get(self.state_key).device)
+        tensordict.set(self.out_keys[0], total.expand(*tensordict.batch_size, 1).clone())
+        return tensordict
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        return self._write(super()._step(tensordict, next_tensordict))
+
+    def _reset(
+        self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        return self._write(super()._reset(tensordict, tensordict_reset))
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """Adds the entry ``coverage``."""
+        shape = (*observation_spec.shape, 1)
+        observation_spec[self.out_keys[0]] = Unbounded(
+            shape=shape, dtype=torch.int64, device=observation_spec.device
+        )
+        return observation_spec
+
+
+class ActionNoise(Transform):
+    """Overwrites the action by a uniformly random one with some probability (the paper's 0.15).
+
+    For Gym environments that have no slip of their own. The environment gets the overwritten
+    action; the tensordict keeps the one that the policy chose. The random numbers come from a
+    generator of the transform's own, which is part of its ``state_dict``. (``env.set_seed`` does not
+    reach transforms: give each worker's transform a seed of its own.)
+
+    Args:
+        prob (float): probability per step and environment. Default: 0.15.
+
+    Keyword Args:
+        seed (int, optional): by default drawn from torch's global generator.
+        action_key (NestedKey): a categorical action. Default: ``"action"``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl.envs import GymEnv, TransformedEnv
+        >>> from torchrl_dceo.envs import ActionNoise
+        >>> base = GymEnv("CartPole-v1", categorical_action_encoding=True)
+        >>> env = TransformedEnv(base, ActionNoise(0.15, seed=0))
+        >>> env.rollout(3)["action"].shape
+        torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        prob: float = 0.15,
+        *,
+        seed: int | None = None,
+        action_key: NestedKey = "action",
+    ) -> None:
+        super().__init__(in_keys_inv=[action_key], out_keys_inv=[action_key])
+        if not 0.0 <= prob <= 1.0:
+            raise ValueError(f"prob must lie in [0, 1], got {prob}")
+        self.prob = float(prob)
+        self._num_actions: int | None = None
+        seed = int(torch.randint(2**31, ())) if seed is None else seed
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def set_container(self, container: Transform | EnvBase) -> None:
+        """Forgets the number of actions of an earlier environment."""
+        self._num_actions = None
+        super().set_container(container)
+
+    def _count_actions(self) -> int:
+        if self._num_actions is None:
+            if self.parent is None:
+                raise RuntimeError("ActionNoise has no environment: append it to a TransformedEnv")
+            spec = self.parent.full_action_spec[self.in_keys_inv[0]]
+            if not isinstance(spec, Categorical):
+                raise TypeError(
+                    f"ActionNoise needs a categorical action, got {type(spec).__name__}: build the "
+                    "environment with categorical_action_encoding=True"
+                )
+            self._num_actions = int(spec.space.n)
+        return self._num_actions
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        key = self.in_keys_inv[0]
+        action = tensordict.get(key, None)
+        if action is None or self.prob == 0.0:  # a reset comes without action
+            return tensordict
+        num_actions = self._count_actions()
+        # Given u < prob, u / prob is uniform again: one draw serves both choices.
+        u = torch.rand(action.shape, generator=self._generator).to(action.device)
+        random = (u * (num_actions / self.prob)).long().clamp_(max=num_actions - 1)
+        tensordict.set(key, torch.where(u < self.prob, random, action))
+        return tensordict
+
+    def get_extra_state(self) -> Tensor:
+        """The generator's state, for ``state_dict``."""
+        return self._generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restores the generator."""
+        self._generator.set_state(state.cpu())
