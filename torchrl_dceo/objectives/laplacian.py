@@ -1,0 +1,225 @@
+"""Graph drawing and the generalized Laplacian: smoothness and a penalty for orthonormality."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import get_args
+
+import torch
+from tensordict import NestedKey
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from torchrl_dceo.objectives._orthogonality import (
+    Coefficients,
+    Norm,
+    pairs_orthogonality,
+    split_orthogonality,
+)
+from torchrl_dceo.objectives._representation import (
+    Estimator,
+    Reduction,
+    RepresentationLoss,
+    check_choice,
+    check_positive,
+)
+
+__all__ = ["GeneralizedLaplacianLoss", "GraphDrawingLoss"]
+
+
+class GraphDrawingLoss(RepresentationLoss):
+    r"""The graph drawing objective for the Laplacian representation f: S -> R^d.
+
+    Presented in Wu, Tucker & Nachum, "The Laplacian in RL: Learning Representations with Efficient
+    Approximations" (ICLR 2019, https://arxiv.org/abs/1810.04586), and with general coefficients in
+    Wang et al., "Towards Better Laplacian Representation in Reinforcement Learning with Generalized
+    Graph Drawing" (ICML 2021, https://arxiv.org/abs/2107.05545):
+
+    .. math::
+        \tfrac12 \mathbb E\Big[\sum_i c_i (f_i(s) - f_i(s'))^2\Big]
+        + \beta \sum_i (c_i - c_{i+1}) \sum_{j,k \le i} \big(\mathbb E[f_j f_k] - \delta_{jk}\big)^2,
+        \qquad c_{d+1} = 0,
+
+    for consecutive states s, s'. With all coefficients equal (the default) only the full prefix
+    counts and the optimum is the span of the first d eigenfunctions of the graph Laplacian, in any
+    rotation. :class:`GeneralizedLaplacianLoss` singles out the eigenfunctions themselves.
+
+    With a finite barrier β the optimum is shrunk,
+    :math:`\mathbb E f_i^2 = 1 - \lambda_i / (2\beta)`, and a dimension with
+    :math:`\lambda_i \ge 2\beta` collapses to 0. Eigenvalues lie in [0, 2], so β > 1 is always safe;
+    the smooth eigenfunctions that make options have small ones.
+
+    The batch must be drawn uniformly: prioritized sampling changes the measure under which f is
+    orthonormal.
+
+    Args:
+        encoder (TensorDictModule): f, any module with one ``out_key``. After the loss is built, the
+            module shares its parameters with ``encoder_network_params``.
+
+    Keyword Args:
+        coefficients (sequence of float, optional): c_1 ≥ … ≥ c_d > 0, one per dimension. Defaults
+            to all ones.
+        barrier (float): β, the weight of the orthogonality. It may be reassigned during training.
+            Defaults to ``1.0``.
+        estimator (str): how E[·]² is estimated without bias from the states s of the batch.
+            ``"pairs"`` (default): a U-statistic over all ordered pairs of different states.
+            ``"split"``: the two halves of the batch, paired one to one, as with the two independent
+            batches of the original implementations; needs an even batch.
+        norm (str): ``"squared"`` (default) is the objective above. With ``"log1p"`` the norms
+            ‖f(u)‖² in the orthogonality become log(1 + ‖f(u)‖), as in the released code of DCEO:
+            the push away from the origin stays bounded, which is more stable, but it is no estimate
+            of orthonormality: f comes out on a smaller scale and a dimension collapses earlier.
+        successor (NestedKey): where s' is read, with the keys of the encoder under it. Defaults to
+            ``"next"``; with n-step transitions pass the key that holds the state one step on.
+        reduction (str): ``"mean"`` (default), ``"sum"`` (B times the mean) or ``"none"``: one value
+            per state, its own smoothness and its share of the orthogonality (the average over its
+            pairs), whose mean is the loss.
+
+    The returned TensorDict holds ``loss_laplacian`` and, detached, its parts ``smoothness`` (½ E Σ
+    c_i (f_i(s) - f_i(s'))²) and ``orthogonality`` (before the multiplication with β; an estimate of
+    a square that may be negative). The representations f(s) and f(s') are written into the input,
+    detached, under the encoder's ``out_key`` and under ``(successor, out_key)``, so that an
+    option's reward need not compute them again.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from tensordict.nn import TensorDictModule
+        >>> from torchrl_dceo.objectives.laplacian import GraphDrawingLoss
+        >>> encoder = TensorDictModule(
+        ...     torch.nn.Linear(4, 3), in_keys=["observation"], out_keys=["representation"]
+        ... )
+        >>> loss = GraphDrawingLoss(encoder, barrier=2.0)
+        >>> batch = TensorDict(
+        ...     {"observation": torch.randn(32, 4), "next": {"observation": torch.randn(32, 4)}}, [32]
+        ... )
+        >>> out = loss(batch)
+        >>> out["loss_laplacian"].backward()
+        >>> sorted(out.keys())
+        ['loss_laplacian', 'orthogonality', 'smoothness']
+        >>> batch["next", "representation"].shape
+        torch.Size([32, 3])
+
+        The loss also takes plain tensors, one per key:
+
+        >>> value, smoothness, orthogonality = loss(
+        ...     observation=torch.randn(32, 4), next_observation=torch.randn(32, 4)
+        ... )
+    """
+
+    def __init__(
+        self,
+        encoder: TensorDictModuleBase,
+        *,
+        coefficients: Sequence[float] | Tensor | None = None,
+        barrier: float = 1.0,
+        estimator: Estimator = "pairs",
+        norm: Norm = "squared",
+        successor: NestedKey = "next",
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(encoder, estimator=estimator, successor=successor, reduction=reduction)
+        check_positive("barrier", barrier)
+        check_choice("norm", norm, get_args(Norm))
+        self.barrier = barrier
+        self.norm = norm
+        self.coefficients = None if coefficients is None else tuple(map(float, coefficients))
+        if self.coefficients is not None:
+            positive = all(c > 0 and math.isfinite(c) for c in self.coefficients)
+            if not positive or any(a < b for a, b in itertools.pairwise(self.coefficients)):
+                # Otherwise some prefix would have a negative weight, and the loss no minimum.
+                raise ValueError(
+                    f"coefficients must be positive and must not increase, got {self.coefficients}."
+                )
+        self._table: Coefficients | None = None
+
+    def _coefficients(self, dimensions: int) -> Sequence[float]:
+        """c_1, …, c_d for the encoder's number of dimensions, known at the first forward pass."""
+        if self.coefficients is None:
+            return [1.0] * dimensions
+        if len(self.coefficients) != dimensions:
+            raise ValueError(
+                f"coefficients has {len(self.coefficients)} entries, but the encoder's output has {dimensions} "
+                "dimensions: give one coefficient per dimension."
+            )
+        return self.coefficients
+
+    def _coefficient_table(self, f: Tensor) -> Coefficients:
+        table = self._table
+        if (
+            table is None
+            or table.c.shape[0] != f.shape[-1]
+            or table.c.dtype != f.dtype
+            or table.c.device != f.device
+        ):
+            c = torch.tensor(self._coefficients(f.shape[-1]), dtype=f.dtype, device=f.device)
+            table = self._table = Coefficients.build(c)
+        return table
+
+    def _terms(self, f: Tensor, f_successor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        table = self._coefficient_table(f)
+        smoothness = 0.5 * (f - f_successor).square() @ table.c
+        estimate = pairs_orthogonality if self.estimator == "pairs" else split_orthogonality
+        orthogonality = estimate(f, table, self.norm)
+        return smoothness + self.barrier * orthogonality, smoothness, orthogonality
+
+
+class GeneralizedLaplacianLoss(GraphDrawingLoss):
+    r"""The generalized Laplacian objective (the DCEO paper's Eq. 2): graph drawing, c_i = d - i + 1.
+
+    Presented in Wang et al., "Towards Better Laplacian Representation in Reinforcement Learning
+    with Generalized Graph Drawing" (ICML 2021, https://arxiv.org/abs/2107.05545) and used by
+    Klissarov & Machado, "Deep Laplacian-based Options for Temporally-Extended Exploration" (ICML
+    2023, https://arxiv.org/abs/2301.11181):
+
+    .. math::
+        \tfrac12 \mathbb E\Big[\sum_{i=1}^d \sum_{k \le i} (f_k(s) - f_k(s'))^2\Big]
+        + \beta \sum_{i=1}^d \sum_{j,k \le i} \big(\mathbb E[f_j f_k] - \delta_{jk}\big)^2.
+
+    Strictly decreasing coefficients break the symmetry under rotation: the optimum is the first d
+    eigenfunctions of the graph Laplacian themselves, in order, up to their signs (and to rotations
+    among equal eigenvalues). f_1 is the constant one.
+
+    Arguments, keys and outputs are those of :class:`GraphDrawingLoss`, without ``coefficients``.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from tensordict.nn import TensorDictModule
+        >>> from torchrl_dceo.objectives.laplacian import GeneralizedLaplacianLoss
+        >>> encoder = TensorDictModule(
+        ...     torch.nn.Linear(4, 3), in_keys=["observation"], out_keys=["representation"]
+        ... )
+        >>> loss = GeneralizedLaplacianLoss(encoder, norm="log1p", successor="successor")
+        >>> loss.in_keys
+        ['observation', ('successor', 'observation')]
+        >>> batch = TensorDict(
+        ...     {"observation": torch.randn(32, 4), "successor": {"observation": torch.randn(32, 4)}}, [32]
+        ... )
+        >>> loss(batch)["loss_laplacian"].shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        encoder: TensorDictModuleBase,
+        *,
+        barrier: float = 1.0,
+        estimator: Estimator = "pairs",
+        norm: Norm = "squared",
+        successor: NestedKey = "next",
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            encoder,
+            barrier=barrier,
+            estimator=estimator,
+            norm=norm,
+            successor=successor,
+            reduction=reduction,
+        )
+
+    def _coefficients(self, dimensions: int) -> Sequence[float]:
+        return [float(dimensions - i) for i in range(dimensions)]
