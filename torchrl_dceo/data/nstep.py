@@ -1,0 +1,170 @@
+"""The reader: n-step transitions made from single steps when sampling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tensordict import NestedKey, TensorDict
+from torch import Tensor
+
+from torchrl_dceo.data.columns import Columns
+from torchrl_dceo.data.ring import StreamRing
+
+__all__ = ["NStepReader"]
+
+
+class NStepReader:
+    r"""Reads the n-step transition that starts at a row.
+
+    For a step ``t`` it finds ``m``, the number of steps to the next state: ``n``, or less if the
+    episode ends before, or if the write head comes before. It gives
+
+    .. math:: R = \sum_{i=0}^{m-1} \gamma^i R_{t+i+1}
+
+    and the state :math:`s_{t+m}`, whose value a loss discounts by :math:`\gamma^m`
+    (``steps_to_next_obs`` is ``m``). ``terminated`` is true only if the environment terminated
+    on the way: after a truncation, and at the write head, a loss bootstraps.
+
+    Args:
+        ring (StreamRing): where the rows lie.
+        columns (Columns): which entries they have.
+        tensors (dict): the entries themselves, one tensor each, a row in the first dimension.
+        n_steps (int): n.
+        gamma (float): the discount.
+        window (bool, optional): whether to add ``("window", <observation>)`` ``[B, n, ...]``, the
+            states :math:`s_{t+1}, \dots, s_{t+n}`, with :math:`s_{t+m}` repeated after ``m``.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl_dceo.data import make_replay_buffer
+        >>> rb = make_replay_buffer(100, observation_keys=["observation"], n_steps=3, gamma=0.5)
+        >>> steps = TensorDict({"observation": torch.arange(4.0).unsqueeze(1), "action": torch.zeros(4)}, [4])
+        >>> steps["next"] = TensorDict({"observation": steps["observation"] + 1}, [4])
+        >>> steps["next", "reward"] = torch.ones(4, 1)
+        >>> steps["next", "done"] = steps["next", "terminated"] = torch.tensor([[0], [0], [0], [1]]).bool()
+        >>> rows = rb.extend(steps)
+        >>> batch = rb.transitions()
+        >>> batch["next", "reward"].flatten(), batch["next", "observation"].flatten()
+        (tensor([1.7500, 1.7500, 1.5000, 1.0000]), tensor([3., 4., 4., 4.]))
+        >>> batch["steps_to_next_obs"].flatten(), batch["next", "terminated"].flatten()
+        (tensor([3, 3, 2, 1]), tensor([False,  True,  True,  True]))
+    """
+
+    def __init__(
+        self,
+        ring: StreamRing,
+        columns: Columns,
+        tensors: dict[NestedKey, Tensor],
+        n_steps: int,
+        gamma: float,
+        window: bool = False,
+    ) -> None:
+        self.ring = ring
+        self.columns = columns
+        self.tensors = tensors
+        self.window = window
+        self._gamma = 1.0
+        self.n_steps = n_steps
+        self.gamma = gamma
+
+    @property
+    def n_steps(self) -> int:
+        """The number of steps of a transition, n."""
+        return self._n_steps
+
+    @n_steps.setter
+    def n_steps(self, value: int) -> None:
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"n_steps must be an integer of at least 1, got {value!r}.")
+        if self.ring.rows_per_stream < value + self.ring.frame_stack + 2:
+            raise ValueError(
+                f"A ring of {self.ring.rows_per_stream} rows a stream is too short for "
+                f"n_steps={value} and frame_stack={self.ring.frame_stack}: set capacity to at least "
+                f"{(value + self.ring.frame_stack + 2) * self.ring.num_streams}."
+            )
+        self._n_steps = value
+        self._set_discounts()
+
+    @property
+    def gamma(self) -> float:
+        """The discount of the n-step return."""
+        return self._gamma
+
+    @gamma.setter
+    def gamma(self, value: float) -> None:
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"gamma must lie in [0, 1], got {value}.")
+        self._gamma = float(value)
+        self._set_discounts()
+
+    def _set_discounts(self) -> None:
+        self._discounts = (self._gamma ** np.arange(self._n_steps)).astype(np.float32)
+
+    def read(self, index: Tensor) -> TensorDict:
+        """The transitions that start at the rows ``index`` ``[B]``."""
+        ring, n, size = self.ring, self._n_steps, index.shape[0]
+        rows, count = ring.window(index, n)
+        step = np.arange(n)
+        inside = step < count
+        # Past the window the last step is read again, with weight 0: no stale row is touched.
+        steps = np.take_along_axis(rows, np.minimum(step, count - 1), 1)
+        reward = self.tensors["reward"].index_select(0, torch.from_numpy(steps.ravel()))
+        reward = reward.view(size, n, *reward.shape[1:])
+        weight = torch.from_numpy(inside * self._discounts)
+        weight = weight.view(size, n, *[1] * (reward.ndim - 2))
+        next_row = np.take_along_axis(rows, count, 1)[:, 0]
+        last_step = torch.from_numpy(steps[:, -1].copy())
+        end = self.tensors["end"].index_select(0, last_step)
+        out: dict[NestedKey, Any] = {"steps_to_next_obs": torch.from_numpy(count)}
+        following: dict[NestedKey, Tensor] = {
+            "reward": (reward * weight).sum(1),
+            "done": end[:, 0:1],
+            "terminated": end[:, 1:2],
+            "truncated": end[:, 2:3],
+        }
+        successor: dict[NestedKey, Tensor] = {}
+        window: dict[NestedKey, Tensor] = {}
+        for key in self.columns.steps:
+            out[key] = self.tensors[key].index_select(0, index)
+        # One read for the three states of a transition: they lie in one block of memory.
+        states = np.concatenate([rows[:, 0], rows[:, 1], next_row])
+        for key in self.columns.states:
+            value = self.tensors[key].index_select(0, torch.from_numpy(states))
+            out[key], successor[key], following[key] = value.split(size)
+        for key in self.columns.observations:
+            value = self._observe(key, states)
+            out[key], successor[key], following[key] = value.split(size)
+        if self.window:
+            within = np.take_along_axis(rows, np.minimum(step + 1, count), 1).ravel()
+            for key in self.columns.observations:
+                value = self._observe(key, within)
+                window[key] = value.view(size, n, *value.shape[1:])
+        shape = torch.Size([size])
+        out["next"] = _tensordict(following, shape)
+        out["successor"] = _tensordict(successor, shape)
+        if self.window:
+            out["window"] = _tensordict(window, shape)
+        return _tensordict(out, shape)
+
+    def _observe(self, key: NestedKey, rows: npt.NDArray) -> Tensor:
+        if self.columns.frame_stack == 1:
+            return self.tensors[key].index_select(0, torch.from_numpy(rows))
+        frames = self.ring.frames(rows)
+        value = self.tensors[key].index_select(0, torch.from_numpy(frames.ravel()))
+        return self.columns.stack(value.view(*frames.shape, *value.shape[1:]))
+
+
+def _tensordict(entries: dict[NestedKey, Any], size: torch.Size) -> TensorDict:
+    # The entries are known to be tensors of `size` rows on one device. The checks of the public
+    # constructor would cost as much as reading them.
+    flat = {key: value for key, value in entries.items() if isinstance(key, str)}
+    batch = TensorDict._new_unsafe(flat, batch_size=size)
+    if len(flat) < len(entries):
+        for key, value in entries.items():
+            if not isinstance(key, str):
+                batch.set(key, value)
+    return batch

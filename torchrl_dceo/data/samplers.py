@@ -1,0 +1,306 @@
+"""Samplers: uniform over the rows that can be sampled, and prioritized by a sum tree."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.data.replay_buffers.samplers import PrioritizedSampler, Sampler
+from torchrl.data.replay_buffers.storages import Storage
+
+from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.data.ring import StreamRing
+from torchrl_dceo.data.sum_tree import SumTree
+
+__all__ = ["SumTreeSampler", "UniformStepSampler"]
+
+
+class _Seeded(Sampler):
+    """A sampler with a generator of its own, which is saved with it."""
+
+    _generator: torch.Generator
+
+    def _seed(self, seed: int | None) -> None:
+        # Without a seed, one is drawn from the global generator: `torch.manual_seed` governs it.
+        seed = int(torch.randint(2**62, ())) if seed is None else seed
+        self._generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def generator(self) -> torch.Generator:
+        """The generator in use: that of the buffer, if it was given one, else the sampler's own."""
+        return self._generator if self._rng is None else self._rng
+
+    def dumps(self, path: Any) -> None:
+        """Saves the state in the directory ``path``, without pickle."""
+        save_state(path, self.state_dict())
+
+    def loads(self, path: Any) -> None:
+        """Restores the state from the directory ``path``."""
+        self.load_state_dict(load_state(path))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state["_rng"] = None
+        state["_generator"] = self._generator.get_state()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        generator = torch.Generator()
+        generator.set_state(state["_generator"])
+        self.__dict__.update(state, _generator=generator)
+
+
+class UniformStepSampler(_Seeded):
+    """Draws uniformly, with replacement, from all rows of a ring that can be sampled.
+
+    Exactly uniform over the steps of all streams, also when these hold different numbers of steps.
+
+    Args:
+        ring (StreamRing): where the rows lie.
+        seed (int, optional): seed of its generator. Default: drawn from torch's global one.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.data.ring import StreamRing
+        >>> from torchrl_dceo.data.samplers import UniformStepSampler
+        >>> ring = StreamRing(rows_per_stream=8)
+        >>> _ = ring.advance(torch.tensor([[False, True, False]]))
+        >>> sorted(set(UniformStepSampler(ring, seed=0).sample(None, 100)[0].tolist()))
+        [0, 1]
+    """
+
+    def __init__(self, ring: StreamRing, seed: int | None = None) -> None:
+        self.ring = ring
+        self._seed(seed)
+
+    def sample(self, storage: Storage | None, batch_size: int) -> tuple[Tensor, dict]:
+        """Draws ``batch_size`` rows."""
+        if not self.ring.size:
+            raise RuntimeError(
+                "The replay buffer holds no transition that can be sampled: a step can be sampled once "
+                "the step after it has been written, or its episode has ended."
+            )
+        return self.ring.draw(batch_size, self.generator), {}
+
+    def _sampleable_count(self, storage: Storage, batch_size: int) -> int:
+        return self.ring.size
+
+    def _empty(self) -> None:
+        return
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generator."""
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores the generator."""
+        self.generator.set_state(state_dict["generator"].clone())
+
+
+# TorchRL's buffers pass priorities on to subclasses of its PrioritizedSampler alone. Nothing of that class
+# is used: its trees need a compiled extension, which 0.14.1 cannot load with torch 2.13.0.
+class SumTreeSampler(_Seeded, PrioritizedSampler):
+    r"""Prioritized sampling (`Schaul et al., 2016 <https://arxiv.org/abs/1511.05952>`_), vectorised.
+
+    Row i, of priority :math:`p_i`, is drawn with probability
+
+    .. math:: P(i) = \frac{(p_i + \epsilon)^\alpha}{\sum_j (p_j + \epsilon)^\alpha}
+
+    and gets the importance weight :math:`w_i = P(i)^{-\beta} / \max_j P(j)^{-\beta}` in
+    ``"priority_weight"``, where the maximum is over the batch drawn (TorchRL's ``PrioritizedSampler``
+    takes it over the buffer, which needs a second tree; the difference is a common factor of the
+    batch). New rows get the largest priority set so far (at least 1). Works in any one-dimensional TorchRL
+    buffer, in the place of ``PrioritizedSampler``.
+
+    Args:
+        max_capacity (int): rows of the storage.
+        alpha (float, optional): how much priorities count; 0 is uniform. Defaults to ``0.6``.
+        beta (float, optional): how much the weights correct for it; may be changed at any time (for
+            example by :class:`~torchrl.data.replay_buffers.LinearScheduler`). Defaults to ``0.4``.
+        eps (float, optional): added to every priority that is set, so that a TD error of exactly 0
+            does not remove a row. With 0, a row of priority 0 is never drawn. Defaults to ``0.0``.
+        reduction (str, optional): how TorchRL reduces priorities of more than one value a row.
+            Defaults to ``"max"``.
+        stratified (bool, optional): draw one row from each of ``batch_size`` equal parts of the
+            total priority. Defaults to ``False``: independent draws.
+        seed (int, optional): seed of its generator. Default: drawn from torch's global one.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+        >>> from torchrl_dceo.data import SumTreeSampler
+        >>> sampler = SumTreeSampler(10, alpha=1.0, beta=1.0, seed=0)
+        >>> rb = TensorDictReplayBuffer(storage=LazyTensorStorage(10), sampler=sampler, batch_size=8)
+        >>> rows = rb.extend(TensorDict({"x": torch.arange(3)}, [3]))
+        >>> rb.update_priority(rows, torch.tensor([0.0, 1.0, 3.0]))
+        >>> batch = rb.sample()
+        >>> drawn = zip(batch["x"].tolist(), batch["priority_weight"].tolist())
+        >>> sorted({(x, round(weight, 2)) for x, weight in drawn})  # row 0 is never drawn
+        [(1, 1.0), (2, 0.33)]
+    """
+
+    def __init__(
+        self,
+        max_capacity: int,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        eps: float = 0.0,
+        *,
+        reduction: str = "max",
+        stratified: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        for name, value in {"alpha": alpha, "beta": beta, "eps": eps}.items():
+            if not 0.0 <= value < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, got {value}.")
+        self._max_capacity = max_capacity
+        self._alpha, self._beta, self._eps = float(alpha), float(beta), float(eps)
+        self.reduction = reduction
+        self.stratified = stratified
+        self._seed(seed)
+        self._empty()
+
+    def _empty(self) -> None:
+        self._tree = SumTree(self._max_capacity)
+        # Rows that must not be drawn, whatever priority a late update gives them.
+        self._barred = torch.zeros(self._max_capacity, dtype=torch.bool)
+        self._largest = 1.0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tree lies: always on the CPU."""
+        return torch.device("cpu")
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities count; a new value re-weights all rows at once."""
+        return self._alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        if not 0.0 < value < math.inf or self._alpha == 0.0:
+            raise ValueError(
+                f"alpha can be changed between positive values only, got {value} after {self._alpha}."
+            )
+        self._tree.fill(self._tree.leaves ** (float(value) / self._alpha))
+        self._alpha = float(value)
+
+    @property
+    def default_priority(self) -> float:
+        """The priority of new rows: the largest one set so far, and at least 1."""
+        return self._largest
+
+    def _weight(self, priority: Tensor) -> Tensor:
+        weight = (priority.double() + self._eps) ** self._alpha
+        return torch.where(priority + self._eps > 0, weight, 0.0)  # 0 ** 0 would be 1
+
+    def sample(self, storage: Storage, batch_size: int) -> tuple[Tensor, dict]:
+        """Draws ``batch_size`` rows and their importance weights."""
+        tree = self._tree
+        total = tree.total
+        if not total > 0.0:
+            raise RuntimeError(
+                "There is no row with a positive priority to sample: the buffer is empty or too short, "
+                "or all priorities are zero (set eps > 0 to prevent that)."
+            )
+        # float32 has too few digits to reach every row of a large buffer.
+        mass = torch.rand(batch_size, dtype=torch.float64, generator=self.generator)
+        if self.stratified:
+            mass = (mass + torch.arange(batch_size)) / batch_size
+        index = tree.find(mass * total)
+        weight = tree.get(index)
+        weight = (weight / weight.amin()) ** -self._beta
+        return index, {"priority_weight": weight.float()}
+
+    def _sampleable_count(self, storage: Storage, batch_size: int) -> int:
+        return int(self._tree.total > 0.0)
+
+    def set_live(self, index: Tensor, live: Tensor) -> None:
+        """Tells which rows can be drawn.
+
+        Args:
+            index (Tensor): rows, int64 ``[K]``.
+            live (Tensor): bool ``[K]``. Where true, the row gets the priority of a new one. Where
+                false, it is not drawn, nor do later updates of its priority count, until it is
+                set live again.
+        """
+        self._barred[index] = ~live
+        newest = (self._largest + self._eps) ** self._alpha
+        self._tree.set(index, live.double() * newest)
+
+    def extend(self, index: Tensor) -> None:
+        """New rows: they get the largest priority so far."""
+        index = torch.as_tensor(index, dtype=torch.int64).flatten()
+        self.set_live(index, torch.ones_like(index, dtype=torch.bool))
+
+    def add(self, index: int | Tensor) -> None:
+        """A new row: it gets the largest priority so far."""
+        self.extend(torch.as_tensor(index).view(1))
+
+    def mark_update(self, index: int | Tensor, *, storage: Storage | None = None) -> None:
+        """Rows whose content changed are new rows."""
+        self.extend(torch.as_tensor(index))
+
+    @torch.no_grad()
+    def update_priority(
+        self, index: int | Tensor, priority: float | Tensor, *, storage: Storage | None = None
+    ) -> None:
+        """Sets priorities; of several for one row the largest counts.
+
+        Args:
+            index (int or Tensor): rows. Negative ones are left out, as in TorchRL.
+            priority (float or Tensor): one priority for all, or one each; non-negative and finite.
+            storage (Storage, optional): unused.
+        """
+        index = torch.as_tensor(index, dtype=torch.int64)
+        if index.ndim > 1 and index.shape[-1] != 1:
+            raise ValueError(
+                f"SumTreeSampler needs a storage of one dimension, got indices of shape {tuple(index.shape)}."
+            )
+        index = index.reshape(-1)
+        priority = torch.as_tensor(priority, device="cpu").detach().reshape(-1).double()
+        if priority.numel() not in (1, index.numel()):
+            raise ValueError(
+                f"priority must be one number or one a row, got {priority.numel()} for {index.numel()} rows."
+            )
+        if not index.numel():
+            return
+        low, high = (bound.item() for bound in priority.aminmax())
+        if not (low >= 0.0 and high < math.inf):
+            raise ValueError(f"Priorities must be finite and at least 0, got {low} to {high}.")
+        priority = priority.expand_as(index)
+        kept = index >= 0
+        if not kept.all():
+            index, priority = index[kept], priority[kept]
+        self._largest = max(self._largest, high)
+        self._tree.set(index, torch.where(self._barred[index], 0.0, self._weight(priority)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights of all rows, the settings and the generator, as plain values."""
+        return {
+            "alpha": self._alpha,
+            "beta": float(self._beta),
+            "eps": self._eps,
+            "largest": self._largest,
+            "tree": self._tree.state(),
+            "barred": self._barred.clone(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores a state of a sampler of the same capacity."""
+        rows = state_dict["barred"].numel()
+        if rows != self._max_capacity:
+            raise ValueError(
+                f"The saved sampler has {rows} rows, this one {self._max_capacity}: build it with the "
+                "same max_capacity."
+            )
+        self._alpha, self._beta = state_dict["alpha"], state_dict["beta"]
+        self._eps = state_dict["eps"]
+        self._largest = state_dict["largest"]
+        self._tree.load(state_dict["tree"])
+        self._barred.copy_(state_dict["barred"])
+        self.generator.set_state(state_dict["generator"].clone())

@@ -1,0 +1,213 @@
+"""The writer: steps of parallel environments into rows, every frame once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data.replay_buffers.storages import Storage
+from torchrl.data.replay_buffers.writers import Writer
+
+from torchrl_dceo.data.columns import Columns
+from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.data.ring import RingUpdate, StreamRing
+
+__all__ = ["StreamWriter"]
+
+
+class StreamWriter(Writer):
+    """Writes batches of steps ``[*E, T]`` (environments first, time last), one stream an environment.
+
+    A row holds the root entries of a step and its reward and end flags. ``("next", <observation>)``
+    is not stored, since it is the next row's observation; only where an episode ends, it gets a row
+    of its own. Built by :func:`~torchrl_dceo.data.make_replay_buffer`.
+
+    Args:
+        ring (StreamRing): where the rows lie.
+        columns (Columns): which entries are stored.
+        init_key (NestedKey, optional): tells the first step of an episode; used if it is there, to
+            notice episodes that were abandoned (a reset without an end). Defaults to ``"is_init"``.
+
+    Examples:
+        >>> from torchrl_dceo.data import make_replay_buffer
+        >>> rb = make_replay_buffer(100, observation_keys=["observation"])
+        >>> type(rb.writer).__name__
+        'StreamWriter'
+    """
+
+    def __init__(self, ring: StreamRing, columns: Columns, init_key: NestedKey = "is_init") -> None:
+        super().__init__()
+        self.ring = ring
+        self.columns = columns
+        self.init_key = init_key
+        self.tensors: dict[NestedKey, Tensor] = {}
+        self.last_update: RingUpdate | None = None
+        self._write_count = 0
+
+    def allocate(self, rows: dict[NestedKey, Tensor]) -> None:
+        """Lets the storage allocate itself after an example of its rows, ``[K, ...]`` each."""
+        example = TensorDict({}, batch_size=[1])
+        for key, value in rows.items():
+            example.set(key, value[:1].contiguous())
+        storage: Any = self._storage
+        storage.set(torch.zeros(1, dtype=torch.int64), example)
+        # The streams' regions fill side by side, so the storage is addressable as a whole at once.
+        storage._len = storage.max_size
+        # The reader holds the same dictionary: it must stay the same object.
+        for key in rows:
+            # An ordinary tensor on the same memory: indexing a memory-mapped one is slower.
+            self.tensors[key] = storage._storage.get(key).as_subclass(torch.Tensor)
+
+    def register_storage(self, storage: Storage) -> None:
+        """Binds the writer to the storage of its buffer."""
+        super().register_storage(storage)
+        self.tensors.clear()
+
+    def add(self, data: TensorDictBase) -> Tensor:
+        """Writes one step of every environment, ``[*E]``."""
+        return self.extend(data.unsqueeze(-1)).squeeze(-1)
+
+    def extend(self, data: TensorDictBase, streams: Sequence[int] | None = None) -> Tensor:
+        """Writes ``T`` steps of every environment and returns their rows, in the shape of ``data``.
+
+        Args:
+            data (TensorDictBase): steps as a collector gives them, ``[*E, T]``.
+            streams (sequence of int, optional): the streams to which the environments belong, for
+                a batch that holds only some of them. Default: all, in order.
+        """
+        ring = self.ring
+        which = None if streams is None else self._check_streams(streams)
+        num = ring.num_streams if which is None else which.size
+        time = self._check_shape(data, num)
+        following = data.get("next")
+
+        ends = self._get(following, "done").reshape(num, time)
+        starts = data.get(self.init_key, None)
+        if starts is not None:
+            starts = starts.reshape(num, time)
+            # An episode abandoned within the batch: its last observation is at hand, so keep it.
+            ends = ends.clone()
+            ends[:, :-1] |= starts[:, 1:]
+        root, final = self._rows(data, following, num * time)
+        if not self.tensors:
+            self.allocate(root)
+        self.check_rows(root)
+        if ring.frame_stack > 1:
+            self._write_lead_in(data, which, num)
+        update = ring.advance(ends, starts, which)
+        index = update.rows.flatten()
+        for key, value in root.items():
+            self.tensors[key].index_copy_(0, index, value)
+        if update.final_rows.numel():
+            ended = ends.flatten()
+            for key, value in final.items():
+                self.tensors[key].index_copy_(0, update.final_rows, value[ended])
+        self.last_update = update
+        self._write_count += num * time
+        return update.rows.reshape(data.batch_size)
+
+    def _rows(
+        self, data: TensorDictBase, following: TensorDictBase, count: int
+    ) -> tuple[dict[NestedKey, Tensor], dict[NestedKey, Tensor]]:
+        dims = data.ndim
+
+        def flat(value: Tensor) -> Tensor:
+            return value.reshape(count, *value.shape[dims:])
+
+        root: dict[NestedKey, Tensor] = {}
+        final: dict[NestedKey, Tensor] = {}
+        for key in self.columns.observations:
+            root[key] = flat(self.columns.newest_frame(self._get(data, key)))
+            final[key] = flat(self.columns.newest_frame(self._get(following, key, "next")))
+        for key in self.columns.states:
+            root[key] = flat(self._get(data, key))
+            final[key] = flat(self._get(following, key, "next"))
+        for key in self.columns.steps:
+            root[key] = flat(self._get(data, key))
+        root["reward"] = flat(self._get(following, "reward", "next"))
+        done = self._get(following, "done", "next").reshape(count)
+        terminated = self._get(following, "terminated", "next").reshape(count)
+        truncated = following.get("truncated", None)
+        truncated = done & ~terminated if truncated is None else truncated.reshape(count)
+        root["end"] = torch.stack([done, terminated, truncated], 1)
+        return root, final
+
+    def _write_lead_in(self, data: TensorDictBase, which: npt.NDArray | None, num: int) -> None:
+        streams = np.arange(num) if which is None else which
+        empty = self.ring.head[streams] == 0
+        if not empty.any():
+            return
+        rows = self.ring.lead_in(streams[empty]).flatten()
+        for key in self.columns.observations:
+            value = self._get(data, key)
+            first = value.reshape(num, -1, *value.shape[data.ndim :])[torch.from_numpy(empty), 0]
+            self.tensors[key][rows] = self.columns.older_frames(first).flatten(0, 1)
+
+    @staticmethod
+    def _get(data: TensorDictBase, key: NestedKey, parent: str = "") -> Tensor:
+        value = data.get(key, None)
+        if value is None:
+            name = (parent, key) if parent else key
+            raise KeyError(f"The batch has no entry {name!r}, which the replay buffer stores.")
+        return value
+
+    def _check_shape(self, data: TensorDictBase, num: int) -> int:
+        if not data.ndim or data.shape[:-1].numel() != num:
+            raise ValueError(
+                f"Expected a batch of {num} stream(s) with time last, [*E, T] with E = {num}, got the "
+                f"shape {list(data.shape)}: set num_streams to the number of environments."
+            )
+        if not 1 <= data.shape[-1] <= self.ring.max_steps:
+            raise ValueError(
+                f"A batch of {data.shape[-1]} steps a stream does not fit a ring of "
+                f"{self.ring.rows_per_stream} rows a stream, which takes 1 to {self.ring.max_steps} "
+                "steps at once: raise the capacity or write smaller batches."
+            )
+        return data.shape[-1]
+
+    def _check_streams(self, streams: Sequence[int]) -> npt.NDArray:
+        which = np.asarray(streams, dtype=np.int64).ravel()
+        known = (which >= 0) & (which < self.ring.num_streams)
+        if not which.size or not known.all() or np.unique(which).size != which.size:
+            raise ValueError(
+                f"streams must be different numbers from 0 to {self.ring.num_streams - 1}, got "
+                f"{which.tolist()}."
+            )
+        return which
+
+    def check_rows(self, rows: dict[NestedKey, Tensor]) -> None:
+        """Raises an error if rows do not fit those held."""
+        for key, value in rows.items():
+            held = self.tensors[key]
+            if value.dtype != held.dtype or value.shape[1:] != held.shape[1:]:
+                raise ValueError(
+                    f"The entry {key!r} has dtype {value.dtype} and shape {tuple(value.shape[1:])} a "
+                    f"row, but the buffer holds {held.dtype} and {tuple(held.shape[1:])}."
+                )
+
+    def _empty(self, empty_write_count: bool = True) -> None:
+        self.ring.clear()
+        if empty_write_count:
+            self._write_count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The ring's state and the number of steps ever written."""
+        return {"ring": self.ring.state_dict(), "write_count": self._write_count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores a state."""
+        self.ring.load_state_dict(state_dict["ring"])
+        self._write_count = state_dict["write_count"]
+
+    def dumps(self, path: Any) -> None:
+        """Saves the state in the directory ``path``."""
+        save_state(path, self.state_dict())
+
+    def loads(self, path: Any) -> None:
+        """Restores the state from the directory ``path``."""
+        self.load_state_dict(load_state(path))
