@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import functools
 import io
 import multiprocessing
@@ -108,9 +109,14 @@ class TestStateCounts:
 
 
 def _add_many(table, times):
-    # Long enough that two processes meet: without the lock, counts are lost in every run.
+    # Long additions, so that processes meet.
     for _ in range(times):
         table.add(torch.zeros(5000, dtype=torch.int64))
+
+
+def _add_one(table, about_to_add):
+    about_to_add.set()
+    table.add(torch.ones(1, dtype=torch.int64))
 
 
 def _make_counted_cube(transform):
@@ -118,7 +124,7 @@ def _make_counted_cube(transform):
 
 
 class TestSharing:
-    def test_no_addition_is_lost(self):
+    def test_processes_add_to_one_table(self):
         table = SharedTable(3)
         context = multiprocessing.get_context("fork")
         workers = [context.Process(target=_add_many, args=(table, 200)) for _ in range(3)]
@@ -128,6 +134,24 @@ class TestSharing:
         for worker in workers:
             worker.join()
         assert table.values.tolist() == [4_000_000, 0, 0]
+
+    def test_addition_waits_for_the_lock_of_another_process(self):
+        table = SharedTable(3)
+        table.add(torch.tensor([2]))  # opens the file here, so that a fork would inherit the lock
+        context = multiprocessing.get_context("fork")
+        about_to_add = context.Event()
+        worker = context.Process(target=_add_one, args=(table, about_to_add))
+        with open(table._name, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            worker.start()
+            assert about_to_add.wait(30)
+            worker.join(0.3)
+            early = table.values.tolist()
+            # By hand: the worker has inherited this open file, closing it here releases nothing.
+            fcntl.flock(file, fcntl.LOCK_UN)
+        worker.join()
+        assert early == [0, 0, 1]
+        assert table.values.tolist() == [0, 1, 1]
 
     def test_file_goes_with_its_creator(self):
         table = SharedTable(3)

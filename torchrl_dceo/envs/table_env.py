@@ -207,10 +207,12 @@ class TableEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = self._slipped(tensordict.get("action"))
-        self._state = self._move(self._state, action)
-        self._elapsed = self._elapsed + 1
-        self._env_steps = self._env_steps + 1
-        terminated = self._reached_goal(self._state).unsqueeze(-1)
+        state = self._move(self._state, action)
+        # Past nn.Module's __setattr__, which would take a quarter of the step.
+        self.__dict__.update(
+            _state=state, _elapsed=self._elapsed + 1, _env_steps=self._env_steps + 1
+        )
+        terminated = self._reached_goal(state).unsqueeze(-1)
         if self.max_steps is None:
             truncated = torch.zeros_like(terminated)
         else:
