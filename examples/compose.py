@@ -1,0 +1,93 @@
+"""Online DCEO from plain TorchRL parts: Collector, replay buffer, losses, target updates. Run: python examples/compose.py"""
+
+from functools import partial
+
+import torch
+from tensordict.nn import TensorDictModule as Mod
+from tensordict.nn import TensorDictSequential as Seq
+from torchrl.collectors import Collector
+from torchrl.envs import InitTracker, TransformedEnv
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import QValueActor
+from torchrl.objectives import DQNLoss, SoftUpdate
+
+from torchrl_dceo.data import make_replay_buffer
+from torchrl_dceo.envs import GridWorldEnv
+from torchrl_dceo.modules import EigenReward, OptionExplorationModule, OptionQValueActor
+from torchrl_dceo.modules.networks import MultiHeadNet, grid_net
+from torchrl_dceo.objectives import GeneralizedLaplacianLoss, OptionDQNLoss
+
+TWO_ROOMS = """
+###########
+#S...#....#
+#....#....#
+#.........#
+#....#....#
+#....#...G#
+###########
+""".strip()
+NUM_OPTIONS, FRAMES, PERIOD, GAMMA = 4, 16_000, 4, 0.97
+
+torch.manual_seed(0)
+torch.set_num_threads(1)  # the networks are small: threads only get in each other's way
+world = GridWorldEnv(TWO_ROOMS, max_steps=60, seed=0)
+net = partial(grid_net, world.observation_spec["pixels"].shape)
+actions = world.action_spec.space.n
+
+# The policy: main learner -> options -> who acts. The option in charge lives in the tensordict.
+main = QValueActor(net(actions), in_keys=["pixels"], spec=world.action_spec)
+options = OptionQValueActor(
+    MultiHeadNet(net, NUM_OPTIONS, actions),
+    num_options=NUM_OPTIONS,
+    in_keys=["pixels"],
+    spec=world.action_spec,
+)
+explore = OptionExplorationModule(
+    world.action_spec,
+    num_options=NUM_OPTIONS,
+    annealing_num_steps=FRAMES // 2,
+    option_prob=0.8,
+    option_duration=10,
+)
+policy = Seq(main, options, explore)
+env = TransformedEnv(world, InitTracker()).append_transform(explore.make_tensordict_primer())
+
+# The objectives: f learns the eigenfunctions, the options climb them, the main learner wants the goal.
+encoder = Mod(net(NUM_OPTIONS + 1), in_keys=["pixels"], out_keys=["representation"])
+laplacian_loss = GeneralizedLaplacianLoss(encoder, norm="log1p", successor="successor")
+eigen_reward = EigenReward(encoder, NUM_OPTIONS, reuse_representation=True)
+option_loss = OptionDQNLoss(options)
+main_loss = DQNLoss(main, double_dqn=True, loss_function="smooth_l1")
+for loss in (option_loss, main_loss):
+    loss.make_value_estimator(gamma=GAMMA)
+targets = [SoftUpdate(loss, tau=0.02) for loss in (option_loss, main_loss)]
+weights = [p for loss in (laplacian_loss, option_loss, main_loss) for p in loss.parameters()]
+optimizer = torch.optim.Adam([p for p in weights if p.requires_grad], lr=5e-4, fused=True)
+
+replay = make_replay_buffer(FRAMES, n_steps=5, gamma=GAMMA, batch_size=32, step_keys=["action", "option"])
+collector = Collector(env, policy, frames_per_batch=PERIOD, total_frames=FRAMES)
+
+visited: set[int] = set()
+for i, data in enumerate(collector):
+    replay.extend(data)
+    explore.step(data.numel())
+    visited.update(data["state_id"].tolist())
+    if i == 5:
+        print("option in charge, step by step:", data["option"].tolist(), "(-1: none)")
+    if len(replay) < 500:
+        continue
+    batch = replay.sample()
+    loss = laplacian_loss(batch)["loss_laplacian"]
+    loss = loss + option_loss(eigen_reward(batch))["loss_option"] + main_loss(batch)["loss"]
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    for target in targets:
+        target.step()
+    if i % 1000 == 0:
+        print(f"{i * PERIOD:6d} frames: {len(visited)} of {world.num_states} states, ε {explore.eps:.2f}")
+
+with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
+    returns = [env.rollout(60, policy)["next", "reward"].sum().item() for _ in range(20)]
+print(f"greedy return of the main learner over 20 episodes: {sum(returns) / len(returns):.2f}")
+collector.shutdown()
