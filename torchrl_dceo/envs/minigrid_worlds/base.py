@@ -44,6 +44,24 @@ def step_limit(plan_length: int) -> int:
     return max(200, 6 * plan_length)
 
 
+def _check_rows(rows: Sequence[str]) -> None:
+    if len(rows) < 3 or len(rows[0]) < 3:
+        raise ValueError(
+            f"MiniGrid needs a map of at least 3 x 3 cells, got {len(rows)} x {len(rows[0])}"
+        )
+    for y, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise ValueError(
+                f"the map is ragged: row {y} has {len(row)} cells, row 0 has {len(rows[0])}"
+            )
+        for symbol in row:
+            if symbol not in SYMBOLS:
+                raise ValueError(
+                    f"unknown character {symbol!r} in row {y} of the map: the characters are "
+                    f"{' '.join(SYMBOLS)!r}"
+                )
+
+
 class MiniGridWorld(MiniGridEnv):
     """A MiniGrid environment over an ASCII map, with cardinal moves and fast pixels.
 
@@ -123,10 +141,7 @@ class MiniGridWorld(MiniGridEnv):
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         if observation not in ("pixels", "minigrid"):
             raise ValueError(f"observation must be 'pixels' or 'minigrid', got {observation!r}")
-        if len(rows) < 3 or len(rows[0]) < 3:
-            raise ValueError(
-                f"MiniGrid needs a map of at least 3 x 3 cells, got {len(rows)} x {len(rows[0])}"
-            )
+        _check_rows(rows)
         kwargs = {"see_through_walls": True, "highlight": False, **kwargs}
         super().__init__(
             mission_space=MissionSpace(mission_func=lambda: mission),
