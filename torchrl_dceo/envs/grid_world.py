@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded
 from torchrl.data.tensor_specs import TensorSpec
 
 from torchrl_dceo.envs.layouts import MOVES, Cell, Layout, parse_layout
+from torchrl_dceo.envs.slip import Slip
 from torchrl_dceo.envs.table_env import TableEnv
 from torchrl_dceo.envs.tiles import TILE_KINDS, draw_tiles
 
@@ -20,6 +22,7 @@ __all__ = ["GridWorldEnv"]
 _FLOOR, _WALL, _AGENT, _GOAL = map(TILE_KINDS.index, ("floor", "wall", "agent", "goal"))
 # Observations of all states are kept as one table up to this size, and drawn at each step beyond it.
 _LARGEST_TABLE = 2**26
+_NOT_CARRIED = {"next", "reward", "done", "terminated", "truncated", "_reset"}
 
 
 class GridWorldEnv(TableEnv):
@@ -79,6 +82,8 @@ class GridWorldEnv(TableEnv):
     _seen_kinds: Tensor
     _render_kinds: Tensor
     _observations: Tensor | None
+    _moves: Tensor
+    _is_goal: Tensor
 
     def __init__(
         self,
@@ -195,14 +200,69 @@ class GridWorldEnv(TableEnv):
             return None
         return self._compute_observation(every_state).flatten(1)
 
-    # Gathers that copy: indexing by a tensor without dimensions gives a view of the table, and who
-    # writes into a step's result must not change the world.
+    # What follows makes a step cheap: with one environment, the overhead around the few tensor
+    # operations is most of its time.
+
+    def _slipped(self, action: Tensor) -> Tensor:
+        return self._slip(action) if self.slip else action
+
+    def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
+        return next_tensordict_out  # complete, and of the right shapes and dtypes
+
+    @property
+    def _step_mdp(self) -> Callable[[TensorDictBase], TensorDictBase]:
+        return self._carry_on
+
+    def _carry_on(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Returns the root of the next step, as TorchRL's ``step_mdp`` does, for entries known ahead."""
+        if type(tensordict) is not TensorDict:
+            return super()._step_mdp(tensordict)
+        following = tensordict.get("next")
+        entries = {
+            key: value.copy() if isinstance(value, TensorDictBase) else value
+            for key, value in tensordict.items()
+            if key not in _NOT_CARRIED
+        }
+        for key in (self._observation_key, "state_id", "done", "terminated", "truncated"):
+            entries[key] = following.get(key)
+        return TensorDict._new_unsafe(
+            entries, batch_size=tensordict.batch_size, device=tensordict.device
+        )
+
+    def _pack(self, **entries: Tensor) -> TensorDictBase:
+        entries[self._observation_key] = self._observe_now()
+        entries["state_id"] = self._state
+        # Unsafe skips the validation of shapes: they are right by construction.
+        return TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
 
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
-        return self._moves.take(state * self.num_actions + action)
+        return self._moves.take(torch.add(action, state, alpha=self.num_actions))
 
-    def _reached_goal(self, state: Tensor) -> Tensor:
-        return self._is_goal.take(state)
+    def _observe_now(self) -> Tensor:
+        return self.observe(self._state)
+
+    def _set_seed(self, seed: int | None) -> None:
+        super()._set_seed(seed)
+        if seed is not None:
+            # A seed of its own: with the same one the slips would repeat the draws of the starts.
+            own = int(torch.randint(2**62, (), generator=self._generator, device=self.device))
+            self._slip = Slip(
+                self.slip,
+                self.num_actions,
+                batch_size=self.batch_size,
+                seed=own,
+                device=self.device,
+            )
+
+    def get_env_state(self) -> dict[str, Tensor]:
+        """Returns all that changes while the environment runs, as plain tensors (copies)."""
+        slip = {f"slip_{name}": value for name, value in self._slip.get_state().items()}
+        return {**super().get_env_state(), **slip}
+
+    def set_env_state(self, state: dict[str, Tensor]) -> None:
+        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
+        super().set_env_state(state)
+        self._slip.set_state({name: state[f"slip_{name}"] for name in ("generator", "used")})
 
 
 def _marked(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from torchrl_dceo.envs.grid_world import GridWorldEnv
@@ -145,11 +144,6 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 
     def _reached_goal(self, state: Tensor) -> Tensor:
         return self._all_goals.take(self._map * self.num_states + state)
-
-    def _pack(self, **entries: Tensor) -> TensorDictBase:
-        entries[self._observation_key] = self._observe_now()
-        entries["state_id"] = self._state
-        return TensorDict(entries, batch_size=self.batch_size, device=self.device)
 
     def _observe_now(self) -> Tensor:
         if self._all_observations is None:

@@ -1,0 +1,118 @@
+"""Speed of the worlds, as ratios of references that are measured in the same run.
+
+- ``GridWorldEnv`` (Nine Rooms, pixels) at batch 1 and 64 against its MiniGrid twin under TorchRL: the same
+  loop of random actions and ``step_and_maybe_reset``, and the same ``Collector``. Targets: 2x and 50x.
+- MiniGrid worlds with cached tiles against MiniGrid's own ``RGBImgObsWrapper``. Target: 10x.
+
+Each pair is measured in turns and the median ratio is printed, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import gymnasium as gym
+import torch
+from minigrid.wrappers import RGBImgObsWrapper
+from torchrl.collectors import Collector
+from torchrl.envs import EnvBase, GymWrapper
+
+from torchrl_dceo.envs.grid_world import GridWorldEnv
+from torchrl_dceo.envs.maps import nine_rooms
+from torchrl_dceo.envs.minigrid_worlds import WORLDS, world_id
+
+
+def loop(env: EnvBase, steps: int) -> Callable[[], float]:
+    """Frames per second of the bare environment loop."""
+    frames = steps * max(1, env.batch_size.numel())
+    actions = [env.action_spec.rand() for _ in range(16)]
+    carrier = [env.reset()]
+
+    def run() -> float:
+        tensordict = carrier[0]
+        begin = time.process_time()
+        for i in range(steps):
+            tensordict.set("action", actions[i % 16])
+            _, tensordict = env.step_and_maybe_reset(tensordict)
+        carrier[0] = tensordict
+        return frames / (time.process_time() - begin)
+
+    return run
+
+
+def collector(env: EnvBase, steps: int) -> Callable[[], float]:
+    """Frames per second of a Collector with a random policy."""
+    per_batch = 50 * max(1, env.batch_size.numel())
+    batches = iter(Collector(env, None, frames_per_batch=per_batch, total_frames=-1))
+    rounds = max(1, steps // 50)
+
+    def run() -> float:
+        begin = time.process_time()
+        for _ in range(rounds):
+            next(batches)
+        return rounds * per_batch / (time.process_time() - begin)
+
+    return run
+
+
+def gym_loop(env: gym.Env, steps: int) -> Callable[[], float]:
+    """Frames per second of a gymnasium environment by itself."""
+    env.reset(seed=0)
+    actions = torch.randint(4, (steps,), generator=torch.Generator().manual_seed(0)).tolist()
+
+    def run() -> float:
+        begin = time.process_time()
+        for action in actions:
+            *_, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        return steps / (time.process_time() - begin)
+
+    return run
+
+
+def compare(
+    label: str, ours: Callable[[], float], reference: Callable[[], float], target: float
+) -> None:
+    ours(), reference()  # warm up
+    pairs = [(ours(), reference()) for _ in range(7)]
+    fast, slow = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratio = statistics.median(a / b for a, b in pairs)
+    print(f"{label:<52}{fast:>12,.0f}{slow:>12,.0f}{ratio:>9.1f}x   (target {target:g}x)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=1000, help="environment steps per measurement")
+    steps = parser.parse_args().steps
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+
+    print(f"{'frames/s':<52}{'ours':>12}{'reference':>12}{'ratio':>10}")
+    for name, measure in (("loop", loop), ("Collector", collector)):
+        for batch_size, target in (((), 2), ((1,), 2), ((64,), 50)):
+            grid = GridWorldEnv(nine_rooms(), batch_size=batch_size, seed=0)
+            twin = GymWrapper(gym.make(world_id("NineRooms")))
+            compare(
+                f"GridWorldEnv batch {list(batch_size)} / MiniGrid twin, {name}",
+                measure(grid, steps),
+                measure(twin, steps),
+                target,
+            )
+    for name in WORLDS:
+        compare(
+            f"{name}, cached tiles / RGBImgObsWrapper",
+            gym_loop(gym.make(world_id(name)), steps),
+            gym_loop(
+                RGBImgObsWrapper(gym.make(world_id(name), observation="minigrid")), steps // 10
+            ),
+            10,
+        )
+
+
+if __name__ == "__main__":
+    main()
