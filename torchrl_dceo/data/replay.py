@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn.utils import _set_dispatch_td_nn_modules
 from torch import Tensor
@@ -54,6 +55,13 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         self._reader = reader
         self._uniform = uniform
         super().__init__(**kwargs)
+        self._bar_all()
+
+    def _bar_all(self) -> None:
+        # A row that was never written must not be drawn, even if someone sets its priority.
+        if isinstance(self._sampler, SumTreeSampler):
+            rows = torch.arange(self._storage.max_size)
+            self._sampler.set_live(rows, torch.zeros_like(rows, dtype=torch.bool))
 
     @property
     def n_steps(self) -> int:
@@ -183,6 +191,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         with self._replay_lock, self._write_lock:
             self._writer._empty(empty_write_count=empty_write_count)
             self._sampler._empty()
+            self._bar_all()
 
     def _layout(self) -> dict[str, Any]:
         ring = self._reader.ring

@@ -84,7 +84,7 @@ class StreamWriter(Writer):
         which = None if streams is None else self._check_streams(streams)
         num = ring.num_streams if which is None else which.size
         time = self._check_shape(data, num)
-        following = data.get("next")
+        following = self._get(data, "next")
 
         ends = self._get(following, "done").reshape(num, time)
         starts = data.get(self.init_key, None)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from torchrl_dceo.data import make_replay_buffer
+
+
+def batch(*shape: int, **changes) -> TensorDict:
+    data = TensorDict({"pixels": torch.zeros(*shape, 3, 4, 4, dtype=torch.uint8)}, shape)
+    data["action"] = torch.zeros(shape, dtype=torch.int64)
+    data["next"] = TensorDict({"pixels": data["pixels"], "reward": torch.zeros(*shape, 1)}, shape)
+    for key in ("done", "terminated", "truncated"):
+        data["next", key] = torch.zeros(*shape, 1, dtype=torch.bool)
+    for key, value in changes.items():
+        data[key] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("shape", "streams"), [((6,), 1), ((1, 6), 1), ((4, 6), 4), ((2, 2, 6), 4)]
+)
+def test_layouts_of_collectors(shape, streams):
+    rb = make_replay_buffer(200, num_streams=streams)
+    rows = rb.extend(batch(*shape))
+    assert rows.shape == shape
+    expected = torch.arange(6) + torch.arange(streams).unsqueeze(1) * (200 // streams)
+    assert torch.equal(rows.view(streams, 6), expected)
+    assert len(rb) == 5 * streams and rb.write_count == 6 * streams
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 6), (2, 4, 6), (6, 4)])
+def test_wrong_number_of_streams(shape):
+    rb = make_replay_buffer(200, num_streams=4)
+    with pytest.raises(ValueError, match=r"Expected a batch of 4 stream\(s\) with time last"):
+        rb.extend(batch(*shape))
+    with pytest.raises(ValueError, match="set num_streams"):
+        rb.add(batch())
+
+
+def test_add_takes_one_step_of_every_environment():
+    rb = make_replay_buffer(200, num_streams=4)
+    assert rb.add(batch(4)).tolist() == [0, 50, 100, 150]
+    assert rb.add(batch(2, 2)).tolist() == [[1, 51], [101, 151]]
+    rb = make_replay_buffer(200)
+    assert rb.add(batch()).item() == 0
+    assert rb.add(batch()).item() == 1
+    assert len(rb) == 1
+
+
+def test_batches_of_some_streams():
+    rb = make_replay_buffer(200, num_streams=4)
+    assert rb.extend(batch(2, 3), streams=[3, 1]).tolist() == [[150, 151, 152], [50, 51, 52]]
+    assert rb.extend(batch(4, 1)).flatten().tolist() == [0, 53, 100, 153]
+    for streams in ([4], [-1], [1, 1], []):
+        with pytest.raises(ValueError, match="streams must be different numbers from 0 to 3"):
+            rb.extend(batch(len(streams), 3), streams=streams)
+    with pytest.raises(ValueError, match=r"Expected a batch of 1 stream\(s\)"):
+        rb.extend(batch(2, 3), streams=[2])
+
+
+@pytest.mark.parametrize(
+    "key", ["pixels", "action", "next", ("next", "pixels"), ("next", "reward"), ("next", "done")]
+)
+def test_missing_entries_are_named(key):
+    rb = make_replay_buffer(200)
+    name = key if isinstance(key, str) else key[-1]
+    with pytest.raises(KeyError, match=f"has no entry .*'{name}'"):
+        rb.extend(batch(6).exclude(key))
+    rb.extend(batch(6))  # nothing of the failed batch was written
+    assert len(rb) == 5
+
+
+def test_changed_shapes_and_dtypes_are_named():
+    rb = make_replay_buffer(200)
+    rb.extend(batch(6))
+    with pytest.raises(ValueError, match=r"The entry 'action' has dtype torch\.float32"):
+        rb.extend(batch(6, action=torch.zeros(6)))
+    with pytest.raises(ValueError, match=r"The entry 'pixels' has dtype torch\.float32"):
+        rb.extend(batch(6, pixels=torch.zeros(6, 3, 4, 4)))
+    assert len(rb) == 5
+
+
+def test_batches_longer_than_the_ring():
+    rb = make_replay_buffer(20)
+    assert rb.writer.ring.max_steps == 9
+    with pytest.raises(
+        ValueError, match="A batch of 10 steps a stream does not fit a ring of 20 rows"
+    ):
+        rb.extend(batch(10))
+    data = batch(9)
+    data["next", "done"] = data["next", "truncated"] = torch.ones(9, 1, dtype=torch.bool)
+    for _ in range(3):
+        rb.extend(data)
+        assert 9 <= len(rb) <= 10
+    with pytest.raises(ValueError, match="A batch of 0 steps"):
+        rb.extend(batch(0))
+
+
+def test_without_truncated_an_end_that_does_not_terminate_truncates():
+    rb = make_replay_buffer(20)
+    data = batch(3).exclude(("next", "truncated"))
+    data["next", "done"] = torch.tensor([[True], [True], [False]])
+    data["next", "terminated"] = torch.tensor([[True], [False], [False]])
+    rb.extend(data)
+    assert rb.transitions()["next", "truncated"].flatten().tolist() == [False, True]
+
+
+def test_only_tensordicts():
+    with pytest.raises(TypeError, match="extend takes a TensorDict, got list"):
+        make_replay_buffer(20).extend([1, 2])
