@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -209,25 +209,29 @@ class GridWorldEnv(TableEnv):
     def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
         return next_tensordict_out  # complete, and of the right shapes and dtypes
 
-    @property
-    def _step_mdp(self) -> Callable[[TensorDictBase], TensorDictBase]:
-        return self._carry_on
-
-    def _carry_on(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Returns the root of the next step, as TorchRL's ``step_mdp`` does, for entries known ahead."""
-        if type(tensordict) is not TensorDict:
-            return super()._step_mdp(tensordict)
-        following = tensordict.get("next")
+    def _step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        keys = tensordict.keys()
+        if (
+            type(tensordict) is not TensorDict
+            or tensordict.batch_size != self.batch_size
+            or tensordict.device != self.device
+            or "next" in keys  # the policy has set entries of the next step
+            or "_step" in keys  # only some environments step
+        ):
+            return super()._step_and_maybe_reset(tensordict)
+        following = self._step(tensordict)
+        tensordict._set_str("next", following, validated=True, inplace=False, non_blocking=False)
+        # TorchRL's step_mdp, for a set of entries that is known ahead.
         entries = {
             key: value.copy() if isinstance(value, TensorDictBase) else value
             for key, value in tensordict.items()
             if key not in _NOT_CARRIED
         }
-        for key in (self._observation_key, "state_id", "done", "terminated", "truncated"):
-            entries[key] = following.get(key)
-        return TensorDict._new_unsafe(
-            entries, batch_size=tensordict.batch_size, device=tensordict.device
-        )
+        entries.update(item for item in following.items() if item[0] != "reward")
+        root = TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
+        return tensordict, self.maybe_reset(root)
 
     def _pack(self, **entries: Tensor) -> TensorDictBase:
         entries[self._observation_key] = self._observe_now()
