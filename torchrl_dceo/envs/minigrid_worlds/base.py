@@ -283,13 +283,13 @@ class MiniGridWorld(MiniGridEnv):
         for x, y, thing in self._neighbours():
             if self.carrying is None and thing.can_pickup():
                 self.carrying = thing
-                self._set_cell(x, y, None)
+                self._set_kind(x, y, KIND["floor"])
         self._objects_changed()
 
     def _toggle(self) -> None:
         for x, y, thing in self._neighbours():
             if thing.toggle(self, (x, y)):
-                self._set_cell(x, y, self.grid.get(x, y))
+                self._set_kind(x, y, kind_of(self.grid.get(x, y)))
         self._objects_changed()
 
     def _objects_changed(self) -> None:
@@ -320,9 +320,9 @@ class MiniGridWorld(MiniGridEnv):
         self.grid = Grid(self.width, self.height)
         self.grid.grid = [make_object(kind) for kind in cells.flatten().tolist()]
 
-    def _set_cell(self, x: int, y: int, thing: WorldObj | None) -> None:
-        self.grid.grid[y * self.width + x] = thing
-        self.cells[y, x] = kind = kind_of(thing)
+    def _set_kind(self, x: int, y: int, kind: int) -> None:
+        self.grid.grid[y * self.width + x] = make_object(kind)
+        self.cells[y, x] = kind
         self._canvas.draw(x, y, kind)
 
     def _draw_agent(self) -> None:

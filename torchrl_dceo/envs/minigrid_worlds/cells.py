@@ -67,6 +67,9 @@ class Obstacle(Ball):
         return False
 
 
+# The direction is all there is to an obstacle, so these two serve every place.
+_OBSTACLES = (Obstacle(step=-1), Obstacle(step=1))
+
 _MAKERS: dict[int, Callable[[], WorldObj | None]] = {
     KIND["floor"]: lambda: None,
     KIND["wall"]: lambda: _WALL,
@@ -76,8 +79,8 @@ _MAKERS: dict[int, Callable[[], WorldObj | None]] = {
     KIND["door_closed"]: lambda: Door(_KEY_COLOUR),
     KIND["door_open"]: lambda: Door(_KEY_COLOUR, is_open=True),
     KIND["breakable"]: BreakableWall,
-    KIND["obstacle"]: lambda: Obstacle(step=-1),
-    KIND["obstacle_down"]: lambda: Obstacle(step=1),
+    KIND["obstacle"]: lambda: _OBSTACLES[0],
+    KIND["obstacle_down"]: lambda: _OBSTACLES[1],
 }
 
 

@@ -15,6 +15,8 @@ from torchrl_dceo.envs.minigrid_worlds.cells import KIND, Obstacle
 __all__ = ["RoomsWithObstacles"]
 
 _COLLISION = (-1.0, True)
+_FLOOR = KIND["floor"]
+_KINDS = {-1: KIND["obstacle"], 1: KIND["obstacle_down"]}
 
 
 class RoomsWithObstacles(MiniGridWorld):
@@ -84,14 +86,16 @@ class RoomsWithObstacles(MiniGridWorld):
         for x in columns.tolist():
             y = 1 + int(self.np_random.integers(self.room_size))
             step = -1 if self.np_random.random() < 0.5 else 1
-            self._set_cell(x, y, Obstacle(step))
+            self._set_kind(x, y, _KINDS[step])
             self._obstacles.append((x, y, step))
 
     def _put_cells(self, cells: np.ndarray) -> None:
         super()._put_cells(cells)
-        up, down = KIND["obstacle"], KIND["obstacle_down"]
-        found = np.argwhere((cells == up) | (cells == down)).tolist()
-        self._obstacles = [(x, y, -1 if cells[y, x] == up else 1) for y, x in found]
+        self._obstacles = [
+            (x, y, step)
+            for step, kind in _KINDS.items()
+            for y, x in np.argwhere(cells == kind).tolist()
+        ]
 
     def obstacles(self) -> list[tuple[int, int, int]]:
         """Returns ``(x, y, step)`` of each obstacle; step is -1 on its way up, +1 on its way down."""
@@ -110,8 +114,8 @@ class RoomsWithObstacles(MiniGridWorld):
             if (x, row) == self.agent_pos:
                 outcome, row = _COLLISION, y
             if row != y:
-                self._set_cell(x, y, None)
-            self._set_cell(x, row, Obstacle(step))
+                self._set_kind(x, y, _FLOOR)
+            self._set_kind(x, row, _KINDS[step])
             self._obstacles[i] = (x, row, step)
         return outcome
 
