@@ -1,6 +1,12 @@
-"""The worlds of the paper: torch-native grids, the cube and MiniGrid object worlds."""
+"""The worlds of the paper: torch-native grids, the cube and MiniGrid object worlds.
+
+The MiniGrid worlds themselves are in :mod:`torchrl_dceo.envs.minigrid_worlds`, which registers them
+with gymnasium when it is imported; :func:`make_env` does so when it builds one.
+"""
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv
+from torchrl_dceo.envs.env_state import get_env_state, set_env_state
+from torchrl_dceo.envs.factory import env_settings, list_envs, make_env
 from torchrl_dceo.envs.grid_world import GridWorldEnv
 from torchrl_dceo.envs.switching import SwitchingGridWorldEnv
 from torchrl_dceo.envs.table_env import TableEnv
@@ -20,6 +26,11 @@ __all__ = [
     "StateCounts",
     "SwitchingGridWorldEnv",
     "TableEnv",
+    "env_settings",
     "find_transform",
+    "get_env_state",
+    "list_envs",
+    "make_env",
     "num_states",
+    "set_env_state",
 ]

@@ -1,0 +1,245 @@
+"""``make_env``: any world by its name, with the transforms that the recipes need."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torchrl.envs import (
+    Compose,
+    EnvBase,
+    InitTracker,
+    ParallelEnv,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
+
+from torchrl_dceo.envs import maps
+from torchrl_dceo.envs.cube import RubiksCubeEnv
+from torchrl_dceo.envs.grid_world import GridWorldEnv
+from torchrl_dceo.envs.layouts import Layout
+from torchrl_dceo.envs.switching import SwitchingGridWorldEnv
+from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
+
+__all__ = ["env_settings", "list_envs", "make_env"]
+
+_GYM_PREFIX, _GYM_SUFFIX = "torchrl_dceo/", "-v0"
+_MAP_CHARACTERS = set("#. SGX\n")
+# Half of the million frames of the grid recipes; the paper says "a certain number".
+_SWITCH_STEPS = 500_000
+# Given by make_env, or no setting of a world.
+_NOT_SETTINGS = {"self", "batch_size", "seed", "device", "layout", "layouts"}
+_NOT_MINIGRID = {"rows", "mission", "actions", "observation", "render_tile_size"}
+
+
+class _World(NamedTuple):
+    """How to build a world: ``build(batch_size=…, device=…, **settings)``."""
+
+    build: Callable[..., EnvBase]
+    settings: frozenset[str]
+
+
+def _settings_of(kind: type) -> set[str]:
+    """The names that a constructor accepts, its bases' where it passes ``**kwargs`` on to them."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if "__init__" not in vars(base) or not base.__module__.startswith("torchrl_dceo"):
+            continue
+        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+        passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        names |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        if not passes_on:
+            break
+    return names - _NOT_SETTINGS
+
+
+def _grid(layout: Callable[..., str]) -> _World:
+    own = set(inspect.signature(layout).parameters)
+
+    def build(**settings: Any) -> EnvBase:
+        of_map = {name: settings.pop(name) for name in own & settings.keys()}
+        return GridWorldEnv(layout(**of_map), **settings)
+
+    return _World(build, frozenset(_settings_of(GridWorldEnv) | own))
+
+
+def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
+    own = set(inspect.signature(layouts).parameters)
+
+    def build(*, switch_steps: int | Sequence[int] = _SWITCH_STEPS, **settings: Any) -> EnvBase:
+        of_map = {name: settings.pop(name) for name in own & settings.keys()}
+        return SwitchingGridWorldEnv(layouts(**of_map), switch_steps, **settings)
+
+    names = _settings_of(SwitchingGridWorldEnv) - {"goals", "starts"}
+    return _World(build, frozenset(names | own))
+
+
+def _minigrid(name: str) -> _World:
+    # MiniGrid takes a second to import: only when one of its worlds is asked for.
+    from torchrl_dceo.envs.minigrid_worlds import WORLDS
+
+    short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
+    if short not in WORLDS:
+        raise _unknown("environment", name, (*list_envs(), *map(_gym_id, WORLDS)))
+
+    def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
+        make = functools.partial(_make_minigrid, short, **settings)
+        if not batch_size:
+            return make()
+        if len(batch_size) > 1:
+            raise ValueError(
+                f"{short} runs in one batch dimension, got batch_size {list(batch_size)}"
+            )
+        return (ParallelEnv if parallel else SerialEnv)(batch_size[0], make)
+
+    names = _settings_of(WORLDS[short]) - _NOT_MINIGRID
+    return _World(build, frozenset(names | {"parallel"}))
+
+
+def _make_minigrid(name: str, **settings: Any) -> EnvBase:
+    from torchrl_dceo.envs.minigrid_env import MiniGridWorldEnv
+
+    return MiniGridWorldEnv(name, **settings)
+
+
+def _gym_id(name: str) -> str:
+    return f"{_GYM_PREFIX}{name}{_GYM_SUFFIX}"
+
+
+_TORCH_WORLDS: dict[str, Callable[[], _World]] = {
+    **{name: functools.partial(_grid, layout) for name, layout in maps.MAPS.items()},
+    "NineRoomsGoalSwitch": functools.partial(_switching, maps.nine_rooms_goal_switch),
+    "NineRoomsTopologySwitch": functools.partial(_switching, maps.nine_rooms_topology_switch),
+    "RubiksCube222": lambda: _World(RubiksCubeEnv, frozenset(_settings_of(RubiksCubeEnv))),
+}
+_OBJECT_WORLDS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
+
+
+def list_envs() -> list[str]:
+    """Returns the names that :func:`make_env` knows (besides maps and files).
+
+    Examples:
+        >>> from torchrl_dceo.envs import list_envs
+        >>> list_envs()[:4]
+        ['NineRooms', 'FourRooms', 'Maze', 'GridMaze']
+    """
+    return [*_TORCH_WORLDS, *_OBJECT_WORLDS]
+
+
+def env_settings(name: str | Path | Layout) -> list[str]:
+    """Returns the settings that a world accepts in :func:`make_env`, besides those of all worlds.
+
+    Examples:
+        >>> from torchrl_dceo.envs import env_settings
+        >>> env_settings("RubiksCube222")
+        ['coverage', 'max_depth', 'max_steps', 'slip', 'start']
+    """
+    return sorted(_find_world(name).settings)
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> ValueError:
+    known = list(known)
+    lower = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
+    hint = f" (did you mean {lower[close[0]]!r}?)" if close else ""
+    return ValueError(f"unknown {what} {name!r}{hint}; choose from {', '.join(known)}")
+
+
+def _is_map(name: str | Path | Layout) -> bool:
+    if not isinstance(name, str):
+        return True
+    return not set(name) - _MAP_CHARACTERS or "\n" in name or Path(name).is_file()
+
+
+def _find_world(name: str | Path | Layout) -> _World:
+    if isinstance(name, str) and name in _TORCH_WORLDS:
+        return _TORCH_WORLDS[name]()
+    if isinstance(name, str) and (name in _OBJECT_WORLDS or name.startswith(_GYM_PREFIX)):
+        return _minigrid(name)
+    if _is_map(name):
+        settings = frozenset(_settings_of(GridWorldEnv))
+        return _World(functools.partial(GridWorldEnv, name), settings)
+    raise _unknown("environment", str(name), (*list_envs(), "or a map or the path of one"))
+
+
+def make_env(
+    name: str | Path | Layout,
+    *,
+    batch_size: int | Sequence[int] = (),
+    seed: int | None = None,
+    device: torch.device | str = "cpu",
+    visits: Literal["counts", "coverage"] | StateCounts | None = None,
+    step_counter: bool = False,
+    **settings: Any,
+) -> TransformedEnv:
+    """Builds any world with the transforms that the recipes need.
+
+    Navigation worlds, their switching variants and the cube are batched tensors; the object worlds
+    are MiniGrid environments, several of them run by TorchRL's ``SerialEnv`` (or ``ParallelEnv``). All of
+    them have ``pixels`` (or ``observation``), ``state_id``, ``is_init`` and ``episode_reward``, categorical
+    actions, and work with TorchRL's collectors.
+
+    Args:
+        name (str, Path or Layout): one of :func:`list_envs`; a gymnasium id of this package
+            (``"torchrl_dceo/NineRooms-v0"``) for the MiniGrid version of a world; or a map, as text or
+            as the path of a file.
+
+    Keyword Args:
+        batch_size (int or Sequence[int]): how many environments; ``()`` for one without batch
+            dimension. Object worlds: one dimension at most. Default: ``()``.
+        seed (int, optional): by default drawn from torch's global generator.
+        device (torch.device or str): Default: ``"cpu"``.
+        visits (str or StateCounts, optional): ``"counts"`` appends a
+            :class:`~torchrl_dceo.envs.StateCounts`, ``"coverage"`` a
+            :class:`~torchrl_dceo.envs.Coverage`, which also writes the entry ``coverage``. An instance
+            is cloned, so that all environments built with it share its table. Find the transform
+            with :func:`~torchrl_dceo.envs.find_transform`.
+        step_counter (bool): appends a ``StepCounter`` (entry ``step_count``). Default: ``False``.
+        **settings: the world's own, see :func:`env_settings`: ``slip``, ``max_steps``, ``coverage`` (no
+            reward and no goal) for all of them; ``observation``, ``tile_size``, ``goal_visible``, ``goals``,
+            ``starts`` for grids; ``room_size``, ``switch_steps``, ``max_depth``, ``num_obstacles``, …;
+            ``parallel=True`` runs object worlds in processes of their own.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> env = make_env("NineRooms", batch_size=16, seed=0, slip=0.0)
+        >>> data = env.rollout(10)
+        >>> data["pixels"].shape, data["next", "episode_reward"].shape
+        (torch.Size([16, 10, 3, 19, 19]), torch.Size([16, 10, 1]))
+        >>> make_env("EscapeRoom", batch_size=2, seed=0).rollout(3)["action"].shape
+        torch.Size([2, 3])
+        >>> make_env("NineRoms")
+        Traceback (most recent call last):
+        ValueError: unknown environment 'NineRoms' (did you mean 'NineRooms'?); choose from NineRooms, ...
+    """
+    if visits not in (None, "counts", "coverage") and not isinstance(visits, StateCounts):
+        raise ValueError(f"visits must be 'counts', 'coverage' or a StateCounts, got {visits!r}")
+    world = _find_world(name)
+    for setting in settings:
+        if setting not in world.settings:
+            short = name if isinstance(name, str) and not _is_map(name) else "a map"
+            raise _unknown(f"setting of {short}", setting, sorted(world.settings))
+    shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
+    if "parallel" in world.settings:
+        settings.setdefault("parallel", False)
+    base = world.build(batch_size=shape, device=device, **settings)
+    base.set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
+    chain: list[Any] = [InitTracker(), RewardSum()]
+    if step_counter:
+        chain.append(StepCounter())
+    if isinstance(visits, StateCounts):
+        if visits.counts.numel() != num_states(base):
+            raise ValueError(
+                f"visits counts {visits.counts.numel()} states, but this world has {num_states(base)}"
+            )
+        chain.append(visits.clone())
+    elif visits is not None:
+        chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
+    return TransformedEnv(base, Compose(*chain))
