@@ -111,15 +111,16 @@ class NStepReader:
         step = np.arange(n)
         inside = step < count
         # Past the window the last step is read again, with weight 0: no stale row is touched.
-        steps = np.take_along_axis(rows, np.minimum(step, count - 1), 1)
+        item = np.arange(size)[:, None]
+        steps = rows[item, np.minimum(step, count - 1)]
         reward = self.tensors["reward"].index_select(0, torch.from_numpy(steps.ravel()))
         reward = reward.view(size, n, *reward.shape[1:])
         weight = torch.from_numpy(inside * self._discounts)
         weight = weight.view(size, n, *[1] * (reward.ndim - 2))
-        next_row = np.take_along_axis(rows, count, 1)[:, 0]
+        next_row = rows[item, count][:, 0]
         last_step = torch.from_numpy(steps[:, -1].copy())
         end = self.tensors["end"].index_select(0, last_step)
-        out: dict[NestedKey, Any] = {"steps_to_next_obs": torch.from_numpy(count)}
+        out: dict[NestedKey, Any] = {"index": index, "steps_to_next_obs": torch.from_numpy(count)}
         following: dict[NestedKey, Tensor] = {
             "reward": (reward * weight).sum(1),
             "done": end[:, 0:1],
@@ -134,12 +135,14 @@ class NStepReader:
         states = np.concatenate([rows[:, 0], rows[:, 1], next_row])
         for key in self.columns.states:
             value = self.tensors[key].index_select(0, torch.from_numpy(states))
-            out[key], successor[key], following[key] = value.split(size)
+            value = value.view(3, size, *value.shape[1:])
+            out[key], successor[key], following[key] = value.unbind(0)
         for key in self.columns.observations:
             value = self._observe(key, states)
-            out[key], successor[key], following[key] = value.split(size)
+            value = value.view(3, size, *value.shape[1:])
+            out[key], successor[key], following[key] = value.unbind(0)
         if self.window:
-            within = np.take_along_axis(rows, np.minimum(step + 1, count), 1).ravel()
+            within = rows[item, np.minimum(step + 1, count)].ravel()
             for key in self.columns.observations:
                 value = self._observe(key, within)
                 window[key] = value.view(size, n, *value.shape[1:])

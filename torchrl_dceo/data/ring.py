@@ -114,20 +114,23 @@ class StreamRing:
         return torch.from_numpy(rows)
 
     def advance(
-        self, ends: Tensor, starts: Tensor | None = None, streams: npt.NDArray | None = None
+        self,
+        ends: Tensor | npt.NDArray,
+        starts: Tensor | npt.NDArray | None = None,
+        streams: npt.NDArray | None = None,
     ) -> RingUpdate:
         """Makes room for ``T`` further steps of each stream and moves the heads.
 
         Args:
-            ends (Tensor): whether an episode ends with the step, bool ``[S, T]``.
-            starts (Tensor, optional): whether an episode starts with the step, bool ``[S, T]``. Only
+            ends (Tensor or array): whether an episode ends with the step, bool ``[S, T]``.
+            starts (Tensor or array, optional): whether an episode starts with the step, bool ``[S, T]``. Only
                 needed to notice an episode that was abandoned without having ended.
             streams (array, optional): the streams of the batch, int64 ``[S]``. Default: all.
 
         Returns:
             A :class:`RingUpdate`.
         """
-        end, length = ends.numpy(), self.rows_per_stream
+        end, length = np.asarray(ends), self.rows_per_stream
         sel: slice | npt.NDArray = slice(None) if streams is None else streams
         base, head, steps = self._base[sel], self.head[sel], self.steps[sel]
         was_open = self.open[sel].copy()
@@ -135,7 +138,7 @@ class StreamRing:
         if starts is not None:
             # Abandoned between two batches: the newest row never gets a successor. What it did is
             # lost, but as a state it still ends the episode.
-            cut = starts[:, 0].numpy() & was_open
+            cut = np.asarray(starts)[:, 0] & was_open
             self.final[newest] |= cut
             was_open &= ~cut
             steps = steps - cut
@@ -183,13 +186,13 @@ class StreamRing:
         rows: npt.NDArray,
         final_rows: npt.NDArray,
         end: npt.NDArray,
-        starts: Tensor | None,
+        starts: Tensor | npt.NDArray | None,
         time: npt.NDArray,
     ) -> None:
         begins = np.zeros_like(end)
         begins[:, 1:] = end[:, :-1]
         if starts is not None:
-            begins |= starts.numpy()
+            begins |= np.asarray(starts)
         since = np.maximum.accumulate(np.where(begins, time, -self.next_age[sel][:, None]), 1)
         oldest_frame = self.frame_stack - 1
         age = np.minimum(time - since, oldest_frame)

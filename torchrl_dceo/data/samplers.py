@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler, Sampler
@@ -166,7 +168,7 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
     def _empty(self) -> None:
         self._tree = SumTree(self._max_capacity)
         # Rows that must not be drawn, whatever priority a late update gives them.
-        self._barred = torch.zeros(self._max_capacity, dtype=torch.bool)
+        self._barred = np.zeros(self._max_capacity, dtype=np.bool_)
         self._largest = 1.0
 
     @property
@@ -193,9 +195,9 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
         """The priority of new rows: the largest one set so far, and at least 1."""
         return self._largest
 
-    def _weight(self, priority: Tensor) -> Tensor:
-        weight = (priority.double() + self._eps) ** self._alpha
-        return torch.where(priority + self._eps > 0, weight, 0.0)  # 0 ** 0 would be 1
+    def _weight(self, priority: npt.NDArray) -> npt.NDArray:
+        base = priority + self._eps
+        return base**self._alpha * (base > 0)  # 0 ** 0 is 1
 
     def sample(self, storage: Storage, batch_size: int) -> tuple[Tensor, dict]:
         """Draws ``batch_size`` rows and their importance weights."""
@@ -227,9 +229,9 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
                 false, it is not drawn, nor do later updates of its priority count, until it is
                 set live again.
         """
-        self._barred[index] = ~live
-        newest = (self._largest + self._eps) ** self._alpha
-        self._tree.set(index, live.double() * newest)
+        row, alive = index.numpy(), live.numpy()
+        self._barred[row] = ~alive
+        self._tree.set(row, alive * (self._largest + self._eps) ** self._alpha)
 
     def extend(self, index: Tensor) -> None:
         """New rows: they get the largest priority so far."""
@@ -260,23 +262,22 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
             raise ValueError(
                 f"SumTreeSampler needs a storage of one dimension, got indices of shape {tuple(index.shape)}."
             )
-        index = index.reshape(-1)
-        priority = torch.as_tensor(priority, device="cpu").detach().reshape(-1).double()
-        if priority.numel() not in (1, index.numel()):
+        row = index.reshape(-1).cpu().numpy()
+        value = torch.as_tensor(priority).detach().reshape(-1).cpu().double().numpy()
+        if value.size not in (1, row.size):
             raise ValueError(
-                f"priority must be one number or one a row, got {priority.numel()} for {index.numel()} rows."
+                f"priority must be one number or one a row, got {value.size} for {row.size} rows."
             )
-        if not index.numel():
+        kept = row >= 0
+        if not kept.all():
+            row, value = row[kept], value[kept] if value.size > 1 else value
+        if not row.size:
             return
-        low, high = (bound.item() for bound in priority.aminmax())
+        low, high = float(value.min()), float(value.max())
         if not (low >= 0.0 and high < math.inf):
             raise ValueError(f"Priorities must be finite and at least 0, got {low} to {high}.")
-        priority = priority.expand_as(index)
-        kept = index >= 0
-        if not kept.all():
-            index, priority = index[kept], priority[kept]
         self._largest = max(self._largest, high)
-        self._tree.set(index, torch.where(self._barred[index], 0.0, self._weight(priority)))
+        self._tree.set(row, self._weight(value) * ~self._barred[row])
 
     def state_dict(self) -> dict[str, Any]:
         """The weights of all rows, the settings and the generator, as plain values."""
@@ -286,7 +287,7 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
             "eps": self._eps,
             "largest": self._largest,
             "tree": self._tree.state(),
-            "barred": self._barred.clone(),
+            "barred": torch.from_numpy(self._barred.copy()),
             "generator": self.generator.get_state(),
         }
 
@@ -302,5 +303,5 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
         self._eps = state_dict["eps"]
         self._largest = state_dict["largest"]
         self._tree.load(state_dict["tree"])
-        self._barred.copy_(state_dict["barred"])
+        self._barred[:] = state_dict["barred"].numpy()
         self.generator.set_state(state_dict["generator"].clone())

@@ -15,13 +15,13 @@ class SumTree:
 
     A binary tree over a million leaves has twenty levels, and on small batches every level costs a
     handful of calls. A node here has ``fan_out`` children instead, whose running sums are searched
-    at once, so that three levels serve two million leaves. Inner nodes are always summed anew from
+    at once, so that four levels serve a million leaves. Inner nodes are always summed anew from
     their children, never corrected by a difference: rounding errors do not pile up. The arrays are
     small and on the CPU, where NumPy calls are cheaper than torch's.
 
     Args:
         size (int): the number of leaves.
-        fan_out (int, optional): children of a node. Defaults to ``128``.
+        fan_out (int, optional): children of a node. Defaults to ``32``.
 
     Examples:
         >>> import torch
@@ -34,7 +34,7 @@ class SumTree:
         tensor([  3,   3, 500, 500])
     """
 
-    def __init__(self, size: int, fan_out: int = 128) -> None:
+    def __init__(self, size: int, fan_out: int = 32) -> None:
         if size < 1:
             raise ValueError(f"A sum tree needs at least one leaf, got size={size}.")
         if fan_out < 2:
@@ -62,18 +62,18 @@ class SumTree:
         """The weights of the leaves ``index``."""
         return torch.from_numpy(self._levels[0].reshape(-1)[index.numpy()])
 
-    def set(self, index: Tensor, weight: Tensor) -> None:
+    def set(self, index: Tensor | npt.NDArray, weight: Tensor | npt.NDArray) -> None:
         """Sets leaves; of several weights for one leaf the largest counts.
 
         Args:
-            index (Tensor): the leaves, int64 ``[K]``.
-            weight (Tensor): their weights, non-negative, ``[K]``.
+            index (Tensor or array): the leaves, int64 ``[K]``.
+            weight (Tensor or array): their weights, non-negative, ``[K]``.
         """
-        node = index.numpy()
+        node = np.asarray(index)
         leaves = self._levels[0].reshape(-1)
         # The result must not depend on the order of duplicates.
         leaves[node] = 0.0
-        np.maximum.at(leaves, node, weight.double().numpy())
+        np.maximum.at(leaves, node, np.asarray(weight, dtype=np.float64))
         self._sum_up(node)
 
     def _sum_up(self, node: npt.NDArray) -> None:

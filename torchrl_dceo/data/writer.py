@@ -86,56 +86,59 @@ class StreamWriter(Writer):
         time = self._check_shape(data, num)
         following = self._get(data, "next")
 
-        ends = self._get(following, "done").reshape(num, time)
+        ends = self._get(following, "done", "next").reshape(num, time).numpy()
         starts = data.get(self.init_key, None)
         if starts is not None:
-            starts = starts.reshape(num, time)
+            starts = starts.reshape(num, time).numpy()
             # An episode abandoned within the batch: its last observation is at hand, so keep it.
-            ends = ends.clone()
+            ends = ends.copy()
             ends[:, :-1] |= starts[:, 1:]
-        root, final = self._rows(data, following, num * time)
+        root = self._root_rows(data, following, num * time)
+        any_end = ends.any()
+        if any_end or not self.tensors:
+            final = self._final_rows(following, num * time)
         if not self.tensors:
             self.allocate(root)
         self.check_rows(root)
         if ring.frame_stack > 1:
             self._write_lead_in(data, which, num)
         update = ring.advance(ends, starts, which)
-        index = update.rows.flatten()
+        index = update.rows.view(-1)
         for key, value in root.items():
             self.tensors[key].index_copy_(0, index, value)
-        if update.final_rows.numel():
-            ended = ends.flatten()
+        if any_end:
+            ended = torch.from_numpy(ends.ravel())
             for key, value in final.items():
                 self.tensors[key].index_copy_(0, update.final_rows, value[ended])
         self.last_update = update
         self._write_count += num * time
         return update.rows.reshape(data.batch_size)
 
-    def _rows(
+    def _root_rows(
         self, data: TensorDictBase, following: TensorDictBase, count: int
-    ) -> tuple[dict[NestedKey, Tensor], dict[NestedKey, Tensor]]:
-        dims = data.ndim
-
-        def flat(value: Tensor) -> Tensor:
-            return value.reshape(count, *value.shape[dims:])
-
-        root: dict[NestedKey, Tensor] = {}
-        final: dict[NestedKey, Tensor] = {}
-        for key in self.columns.observations:
-            root[key] = flat(self.columns.newest_frame(self._get(data, key)))
-            final[key] = flat(self.columns.newest_frame(self._get(following, key, "next")))
-        for key in self.columns.states:
-            root[key] = flat(self._get(data, key))
-            final[key] = flat(self._get(following, key, "next"))
-        for key in self.columns.steps:
-            root[key] = flat(self._get(data, key))
-        root["reward"] = flat(self._get(following, "reward", "next"))
+    ) -> dict[NestedKey, Tensor]:
+        dims, columns = data.ndim, self.columns
+        rows: dict[NestedKey, Tensor] = {}
+        for key in columns.observations:
+            rows[key] = _flat(columns.newest_frame(self._get(data, key)), dims, count)
+        for key in (*columns.states, *columns.steps):
+            rows[key] = _flat(self._get(data, key), dims, count)
+        rows["reward"] = _flat(self._get(following, "reward", "next"), dims, count)
         done = self._get(following, "done", "next").reshape(count)
         terminated = self._get(following, "terminated", "next").reshape(count)
         truncated = following.get("truncated", None)
         truncated = done & ~terminated if truncated is None else truncated.reshape(count)
-        root["end"] = torch.stack([done, terminated, truncated], 1)
-        return root, final
+        rows["end"] = torch.stack([done, terminated, truncated], 1)
+        return rows
+
+    def _final_rows(self, following: TensorDictBase, count: int) -> dict[NestedKey, Tensor]:
+        dims, columns = following.ndim, self.columns
+        rows: dict[NestedKey, Tensor] = {}
+        for key in columns.observations:
+            rows[key] = _flat(columns.newest_frame(self._get(following, key, "next")), dims, count)
+        for key in columns.states:
+            rows[key] = _flat(self._get(following, key, "next"), dims, count)
+        return rows
 
     def _write_lead_in(self, data: TensorDictBase, which: npt.NDArray | None, num: int) -> None:
         streams = np.arange(num) if which is None else which
@@ -211,3 +214,7 @@ class StreamWriter(Writer):
     def loads(self, path: Any) -> None:
         """Restores the state from the directory ``path``."""
         self.load_state_dict(load_state(path))
+
+
+def _flat(value: Tensor, dims: int, count: int) -> Tensor:
+    return value.reshape(count, *value.shape[dims:])
