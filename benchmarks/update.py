@@ -1,0 +1,212 @@
+"""Speed of one full DCEO update: main learner, 10 options and Laplacian, batch 32, 3x19x19 pixels, the grid network.
+
+Printed as ratios, measured in one run on one thread:
+
+(i)  against N independent networks in a Python loop, each with its own loss and optimizer, and the Laplacian by a
+     Python loop over prefixes, the way the authors' code does it;
+(ii) against the update's matrix-multiply and convolution FLOPs at this machine's measured peak.
+
+The contenders take turns, so that a noisy machine is noisy for all; the figure is the median of the turns. Time is the
+process's own CPU time: on one thread it equals wall time, less what other processes take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torch.utils.flop_counter import FlopCounterMode
+from torchrl.data import Categorical
+from torchrl.modules import QValueActor
+from torchrl.objectives import DQNLoss
+
+from torchrl_dceo.modules import EigenReward, OptionQValueActor
+from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net
+from torchrl_dceo.objectives import GeneralizedLaplacianLoss, OptionDQNLoss
+from torchrl_dceo.runtime import tune_process
+
+warnings.filterwarnings("ignore")
+BATCH, OPTIONS, ACTIONS, WIDTH, SHAPE, GAMMA = 32, 10, 4, 20, (3, 19, 19), 0.99
+NET = functools.partial(grid_net, SHAPE)
+SPEC = Categorical(ACTIONS)
+
+
+def make_batch() -> TensorDict:
+    def pixels() -> torch.Tensor:
+        return torch.randint(256, (BATCH, *SHAPE), dtype=torch.uint8)
+
+    flags = torch.rand(2, BATCH, 1) < 0.05
+    return TensorDict(
+        {
+            "pixels": pixels(),
+            "action": torch.randint(ACTIONS, (BATCH,)),
+            "steps_to_next_obs": torch.randint(1, 6, (BATCH, 1)),
+            "successor": {"pixels": pixels()},
+            "next": {
+                "pixels": pixels(),
+                "reward": torch.rand(BATCH, 1),
+                "done": flags[0] | flags[1],
+                "terminated": flags[0],
+            },
+        },
+        [BATCH],
+    )
+
+
+def make_encoder() -> TensorDictModule:
+    return TensorDictModule(NET(WIDTH), in_keys=["pixels"], out_keys=["representation"])
+
+
+def make_main_loss() -> DQNLoss:
+    main = QValueActor(NET(ACTIONS), in_keys=["pixels"], spec=SPEC)
+    loss = DQNLoss(main, double_dqn=True, loss_function="smooth_l1")
+    loss.make_value_estimator(gamma=GAMMA)
+    return loss
+
+
+def trainable(*losses: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [p for loss in losses for p in loss.parameters() if p.requires_grad]
+
+
+def our_update(net_cls: type) -> Callable[[], None]:
+    """One summed loss, one fused optimizer, all options in one pass."""
+    encoder, main_loss = make_encoder(), make_main_loss()
+    options = OptionQValueActor(
+        net_cls(NET, OPTIONS, ACTIONS), num_options=OPTIONS, in_keys=["pixels"], spec=SPEC
+    )
+    option_loss = OptionDQNLoss(options)
+    option_loss.make_value_estimator(gamma=GAMMA)
+    laplacian_loss = GeneralizedLaplacianLoss(encoder, norm="log1p", successor="successor")
+    reward = EigenReward(encoder, OPTIONS, reuse_representation=True)
+    optimizer = torch.optim.Adam(
+        trainable(laplacian_loss, option_loss, main_loss), lr=1e-4, fused=True
+    )
+    stored = make_batch()
+
+    def update() -> None:
+        batch = stored.copy()
+        loss = laplacian_loss(batch)["loss_laplacian"]
+        loss = loss + option_loss(reward(batch))["loss_option"] + main_loss(batch)["loss"]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def looped_update() -> Callable[[], None]:
+    """N networks, losses and optimizers in a Python loop; the Laplacian by a loop over prefixes."""
+    encoder, main_loss = make_encoder(), make_main_loss()
+    option_losses = [make_main_loss() for _ in range(OPTIONS)]
+    losses = [main_loss, *option_losses, encoder]
+    optimizers = [torch.optim.Adam(trainable(loss), lr=1e-4) for loss in losses]
+    stored = make_batch()
+    f = encoder.module
+
+    def laplacian(batch: TensorDict) -> torch.Tensor:
+        start, end = f(batch["pixels"]), f(batch["successor", "pixels"])
+        u, v = start.chunk(2)
+        total = torch.zeros(())
+        for i in range(1, WIDTH + 1):
+            total = total + 0.5 * (start[:, :i] - end[:, :i]).square().sum(-1).mean()
+            inner = (u[:, :i] * v[:, :i]).sum(-1).square()
+            norms = torch.log1p(u[:, :i].norm(dim=-1)) + torch.log1p(v[:, :i].norm(dim=-1))
+            total = total + (inner - norms).mean()
+        return total
+
+    def step(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def update() -> None:
+        batch = stored.copy()
+        step(main_loss(batch)["loss"], optimizers[0])
+        for i, loss in enumerate(option_losses):
+            with torch.no_grad():
+                reward = f(batch["next", "pixels"])[:, i] - f(batch["pixels"])[:, i]
+            own = batch.copy()
+            own["next", "reward"] = reward.unsqueeze(-1)
+            step(loss(own)["loss"], optimizers[i + 1])
+        step(laplacian(batch), optimizers[-1])
+
+    return update
+
+
+def cpu_seconds(function: Callable[[], None], repeats: int) -> float:
+    start = time.process_time()
+    for _ in range(repeats):
+        function()
+    return (time.process_time() - start) / repeats
+
+
+def peak_flops(size: int = 1024) -> float:
+    """The best rate of a large matrix product, in FLOP/s."""
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    return max(2 * size**3 / cpu_seconds(lambda: a @ b, 3) for _ in range(10))
+
+
+def count_flops() -> int:
+    """What the shared-trunk update must compute at least: the passes through its three networks, nothing twice."""
+
+    def passes(net: torch.nn.Module, batch: int, backward: bool) -> int:
+        x = torch.rand(batch, *SHAPE)
+        with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward):
+            out = net(x)
+            if backward:
+                out.sum().backward()
+        return counter.get_total_flops()
+
+    total = 0
+    for width in (ACTIONS, OPTIONS * ACTIONS):  # values of s_t; then of s_{t+m}, online and target
+        total += passes(NET(width), BATCH, True) + 2 * passes(NET(width), BATCH, False)
+    # f of s_t and its successor with gradient, f of s_{t+m} for the option rewards.
+    return total + passes(NET(WIDTH), 2 * BATCH, True) + passes(NET(WIDTH), BATCH, False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=15, help="turns of every contender")
+    arguments = parser.parse_args()
+    tune_process()
+    torch.manual_seed(0)
+    contenders = {
+        "shared trunk": our_update(MultiHeadNet),
+        "stacked independent": our_update(StackedNet),
+        "python loop": looped_update(),
+    }
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    peaks = []
+    for update in contenders.values():
+        cpu_seconds(update, 3)
+    for _ in range(arguments.turns):
+        peaks.append(peak_flops())
+        for name, update in contenders.items():
+            times[name].append(cpu_seconds(update, 2 if name == "python loop" else 10))
+    median = {name: statistics.median(values) for name, values in times.items()}
+    for name, seconds in median.items():
+        print(f"{name:20s} {1e3 * seconds:7.2f} ms an update")
+    loop = median["python loop"]
+    print(
+        f"(i)  python loop / shared trunk        {loop / median['shared trunk']:5.1f}x  (target: at least 6x)"
+    )
+    print(
+        f"(i)  python loop / stacked independent {loop / median['stacked independent']:5.1f}x  (target: at least 1.5x)"
+    )
+    flops, peak = count_flops(), statistics.median(peaks)
+    bound = flops / peak
+    print(f"(ii) {flops / 1e6:.0f} MFLOP at {peak / 1e9:.0f} GFLOP/s take {1e3 * bound:.2f} ms")
+    print(
+        f"(ii) shared trunk / that bound         {median['shared trunk'] / bound:5.1f}x  (target: at most 3x)"
+    )
+
+
+if __name__ == "__main__":
+    main()

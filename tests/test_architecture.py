@@ -1,0 +1,63 @@
+"""The folders are the architecture: imports point downward only, and the core needs no optional package."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torchrl_dceo
+
+ROOT = Path(torchrl_dceo.__file__).parent
+# What each part of the package may import from the others.
+BELOW = {
+    "objectives": set(),
+    "modules": set(),
+    "data": set(),
+    "envs": set(),
+    "analysis": {"objectives", "modules", "data", "envs"},
+}
+OPTIONAL = {"scipy", "matplotlib", "PIL", "hydra", "ray", "miniworld", "rliable", "pandas"}
+
+
+def imported_modules(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module)
+    return names
+
+
+def test_every_part_has_its_place():
+    parts = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert parts == set(BELOW)
+
+
+@pytest.mark.parametrize("part", BELOW)
+def test_imports_point_downward(part):
+    for path in (ROOT / part).rglob("*.py"):
+        for name in imported_modules(path):
+            if name.startswith("torchrl_dceo."):
+                other = name.split(".")[1]
+                assert other == part or other in BELOW[part], f"{path.name} imports {name}"
+
+
+def test_the_core_imports_without_optional_packages():
+    """In a fresh process that refuses them, every public name can still be imported."""
+    code = f"""
+import sys
+for name in {OPTIONAL!r}:
+    sys.modules[name] = None  # Python's own mark of a module that cannot be imported
+import torchrl_dceo.objectives, torchrl_dceo.modules, torchrl_dceo.data, torchrl_dceo.analysis
+from torchrl_dceo.envs import GridWorldEnv, RubiksCubeEnv, make_env
+"""
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
