@@ -1,0 +1,57 @@
+"""The page docs/environments.md: its examples run, and its numbers are those of the worlds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from torchrl_dceo.envs import list_envs, make_env, num_states
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "environments.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("index", range(len(BLOCKS)))
+def test_example_runs(index):
+    exec(compile(BLOCKS[index], f"environments.md, example {index}", "exec"), {})
+
+
+def test_every_world_has_a_row_with_its_numbers():
+    rows = dict(re.findall(r"^\| \[`(\w+)`\]\(#[\w-]+\) \| (.*)$", PAGE, re.MULTILINE))
+    assert set(rows) == set(list_envs())
+    for name, row in rows.items():
+        env = make_env(name)
+        states, actions, sees, shortest, limit = (cell.strip(" |") for cell in row.split(" | "))
+        assert int(re.sub(r"\D", "", states)) == num_states(env)
+        assert actions.startswith("9" if "Cube" in name else "4")
+        assert ("pickup" in actions) == (env.action_spec.space.n == 6)
+        key = "observation" if "Cube" in name else "pixels"
+        shape = env.observation_spec[key].shape
+        assert [int(n) for n in re.findall(r"\d+", sees)] == list(shape)
+        if name in ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey"):
+            assert int(shortest) == env.base_env.world.plan_length
+            assert int(limit) == env.base_env.world.max_steps
+            continue
+        assert int(limit) == env.base_env.max_steps
+        if "Cube" in name:
+            assert int(shortest) == env.base_env.max_depth
+            continue
+        layouts = getattr(env.base_env, "layouts", [env.base_env.layout])
+        lengths = {
+            layout.distances(start)[goal]
+            for layout in layouts
+            for start in layout.starts
+            for goal in layout.goals
+        }
+        assert {int(n) for n in re.findall(r"\d+", shortest)} == lengths
+
+
+def test_every_picture_exists_and_every_link_leads_somewhere():
+    for path in re.findall(r"\]\((images/[^)]+)\)", PAGE):
+        assert (DOCS / path).is_file()
+    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= anchors
