@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torchrl.data import Unbounded
+from torchrl.envs import EnvBase
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_dceo.envs import RubiksCubeEnv, TableEnv
@@ -53,32 +54,23 @@ def test_seed_argument_and_global_seed():
 
 def test_batched_environment_equals_lone_ones_on_the_same_random_numbers(monkeypatch):
     batch, steps = 5, 120
-    draws = torch.rand(1000, batch)
+    starts, slips = torch.rand(steps + 1, batch), torch.rand(steps, batch, dtype=torch.float64)
     actions = torch.randint(3, (steps, batch))
 
     def run(which):
         env = Ring(starts=(0, 3, 7), goals=(5,), max_steps=9, batch_size=which.shape, slip=0.3)
-        # An environment that resets with its neighbours draws at their resets too, so that row k
-        # of the numbers is used at the same moment in both runs: index by the call.
-        times = {"step": 0, "reset": 500}
-
-        def uniform():
-            kind = "reset" if env.in_reset else "step"
-            times[kind] += 1
-            return draws[times[kind] - 1][which]
-
-        env.in_reset = False
-        monkeypatch.setattr(env, "_uniform", uniform)
-        trajectory, data = [], None
-        env.in_reset = True
-        data = env.reset()
+        # One row of numbers a step, for the slip, and one a reset; all are called at every step.
+        numbers = iter(starts)
+        monkeypatch.setattr(env, "_uniform", lambda: next(numbers)[which])
+        monkeypatch.setattr(env._slip, "_shape", (steps, *which.shape))
+        monkeypatch.setattr(env._slip, "_uniform", lambda: slips[:, which])
+        env._slip._next_block()
+        trajectory, data = [], env.reset()
         for t in range(steps):
-            env.in_reset = False
             data["action"] = actions[t][which]
-            data = env.step(data)
-            trajectory.append(data["next"].clone())
-            data = data["next"].select("done", "terminated", "truncated", "state_id", "observation")
-            env.in_reset = True
+            following = env.step(data)["next"]
+            trajectory.append(following.clone())
+            data = following.exclude("reward")
             data["_reset"] = data["done"].clone()
             data = env.reset(data)
         return torch.stack(trajectory)
@@ -89,6 +81,31 @@ def test_batched_environment_equals_lone_ones_on_the_same_random_numbers(monkeyp
         alone = run(torch.tensor(i))
         for key in ("state_id", "reward", "terminated", "truncated", "observation"):
             assert together[key][:, i].equal(alone[key]), (i, key)
+
+
+@pytest.mark.parametrize("batch_size", [(), (3,)])
+def test_step_and_maybe_reset_equals_that_of_torchrl(batch_size):
+    class Plain(Ring):
+        _step_and_maybe_reset = EnvBase._step_and_maybe_reset
+        _step_proc_data = EnvBase._step_proc_data
+
+    def run(kind):
+        env = kind(starts=(0, 5), goals=(3,), max_steps=7, batch_size=batch_size, seed=0)
+        generator = torch.Generator().manual_seed(0)
+        data, steps = env.reset(), []
+        data["memory"] = torch.zeros(*batch_size, 2)
+        data["nested", "memory"] = torch.zeros(*batch_size, 2)
+        for _ in range(60):
+            data["action"] = torch.randint(3, batch_size, generator=generator)
+            step, data = env.step_and_maybe_reset(data)
+            steps.append(step)
+        return torch.stack(steps), data
+
+    (fast, fast_root), (plain, plain_root) = run(Ring), run(Plain)
+    assert fast["next", "terminated"].any() and fast["next", "truncated"].any()
+    for a, b in ((fast, plain), (fast_root, plain_root)):
+        assert set(a.keys(True, True)) == set(b.keys(True, True))
+        assert all(value.equal(b[key]) for key, value in a.items(True, True))
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.15, 1.0])

@@ -12,7 +12,11 @@ from torchrl.data import Categorical, Composite, Unbounded
 from torchrl.data.tensor_specs import TensorSpec
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.envs.slip import Slip
+
 __all__ = ["TableEnv"]
+
+_NOT_CARRIED = {"next", "reward", "done", "terminated", "truncated", "_reset"}
 
 
 class TableEnv(EnvBase):
@@ -30,7 +34,7 @@ class TableEnv(EnvBase):
     :meth:`_reached_goal` or :meth:`_draw_start`; ``self._env_steps`` counts the steps of each
     environment over all its episodes.
 
-    All random numbers come from one generator of the environment's own: the same seed gives the
+    All random numbers come from generators of the environment's own: the same seed gives the
     same trajectory, and :meth:`get_env_state` / :meth:`set_env_state` save and restore the
     environment in mid-episode, generator included.
 
@@ -165,10 +169,13 @@ class TableEnv(EnvBase):
     # writes into a step's result must not change the world.
 
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
-        return self._moves.take(state * self.num_actions + action)
+        return self._moves.take(torch.add(action, state, alpha=self.num_actions))
 
     def _reached_goal(self, state: Tensor) -> Tensor:
         return self._is_goal.take(state)
+
+    def _observe_now(self) -> Tensor:
+        return self.observe(self._state)
 
     def _draw_start(self) -> Tensor:
         if self._starts.numel() == 1:
@@ -181,17 +188,6 @@ class TableEnv(EnvBase):
 
     def _uniform(self) -> Tensor:
         return torch.rand(self.batch_size, generator=self._generator, device=self.device)
-
-    def _slipped(self, action: Tensor) -> Tensor:
-        """Overwrites the action w.p.
-
-        ``slip``. Given u < slip, u / slip is uniform again: one draw serves both choices.
-        """
-        if self.slip == 0.0:
-            return action
-        u = self._uniform()
-        random = (u * (self.num_actions / self.slip)).long().clamp_(max=self.num_actions - 1)
-        return torch.where(u < self.slip, random, action)
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
         start = self._draw_start()
@@ -206,7 +202,9 @@ class TableEnv(EnvBase):
         return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        action = self._slipped(tensordict.get("action"))
+        action = tensordict.get("action")
+        if self.slip:
+            action = self._slip(action)
         state = self._move(self._state, action)
         # Past nn.Module's __setattr__, which would take a quarter of the step.
         self.__dict__.update(
@@ -226,13 +224,49 @@ class TableEnv(EnvBase):
 
     def _pack(self, **entries: Tensor) -> TensorDictBase:
         # The state tensors are replaced at each step, never written into: handing them out is safe.
-        entries[self._observation_key] = self.observe(self._state)
+        entries[self._observation_key] = self._observe_now()
         entries["state_id"] = self._state
-        return TensorDict(entries, batch_size=self.batch_size, device=self.device)
+        # Unsafe skips the validation of shapes: they are right by construction.
+        return TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
-        if seed is not None:
-            self._generator.manual_seed(seed)
+        if seed is None:
+            return
+        self._generator.manual_seed(seed)
+        # A seed of its own: with the same one the slips would repeat the draws of the starts.
+        own = int(torch.randint(2**62, (), generator=self._generator, device=self.device))
+        self._slip = Slip(
+            self.slip, self.num_actions, batch_size=self.batch_size, seed=own, device=self.device
+        )
+
+    # With one environment, the overhead around the few tensor operations of a step is most of its
+    # time. The next two methods do what EnvBase's do, for entries that are known ahead.
+
+    def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
+        return next_tensordict_out  # complete, and of the right shapes and dtypes
+
+    def _step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        keys = tensordict.keys()
+        if (
+            type(tensordict) is not TensorDict
+            or tensordict.batch_size != self.batch_size
+            or tensordict.device != self.device
+            or "next" in keys  # the policy has set entries of the next step
+            or "_step" in keys  # only some environments step
+        ):
+            return super()._step_and_maybe_reset(tensordict)
+        following = self._step(tensordict)
+        tensordict._set_str("next", following, validated=True, inplace=False, non_blocking=False)
+        entries = {
+            key: value.copy() if isinstance(value, TensorDictBase) else value
+            for key, value in tensordict.items()
+            if key not in _NOT_CARRIED
+        }
+        entries.update(item for item in following.items() if item[0] != "reward")
+        root = TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
+        return tensordict, self.maybe_reset(root)
 
     # Save and restore; exact dynamics
 
@@ -243,6 +277,7 @@ class TableEnv(EnvBase):
             "elapsed": self._elapsed.clone(),
             "env_steps": self._env_steps.clone(),
             "generator": self._generator.get_state(),
+            **{f"slip_{name}": value for name, value in self._slip.get_state().items()},
         }
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
@@ -257,6 +292,7 @@ class TableEnv(EnvBase):
         self._elapsed = state["elapsed"].to(self.device, copy=True)
         self._env_steps = state["env_steps"].to(self.device, copy=True)
         self._generator.set_state(state["generator"].cpu())
+        self._slip.set_state({name: state[f"slip_{name}"] for name in ("generator", "used")})
 
     @property
     def next_state(self) -> Tensor:
