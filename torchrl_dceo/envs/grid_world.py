@@ -275,15 +275,14 @@ def _marked(
     starts: Iterable[Cell] | Literal["anywhere"] | None,
     coverage: bool,
 ) -> Layout:
-    layout = layout.with_marks(goals=goals)
-    if coverage:
-        layout = layout.with_marks(goals=())
     if starts == "anywhere":
-        starts = [cell for cell in layout.cells if layout.is_open(*cell)]
-        if layout.goals:
-            near = set().union(*(layout.distances(goal) for goal in layout.goals))
-            starts = [cell for cell in starts if cell in near and cell not in layout.goals]
-    return layout.with_marks(starts=starts)
+        # Of the cells that a goal can be reached from, so that the result passes the checks.
+        ends = set(layout.goals if goals is None else goals)
+        near = {cell for goal in ends for cell in layout.distances(goal)} or set(layout.cells)
+        starts = [cell for cell in layout.cells if layout.is_open(*cell) and cell in near]
+        starts = [cell for cell in starts if coverage or cell not in ends]
+    layout = layout.with_marks(starts=starts, goals=goals)
+    return layout.with_marks(goals=()) if coverage else layout
 
 
 def _move_table(layout: Layout, number: dict[Cell, int]) -> Tensor:
