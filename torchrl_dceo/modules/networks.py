@@ -12,6 +12,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from torchrl_dceo.modules.convolution import SmallImageConv2d
+
 __all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "nature_net"]
 
 
@@ -54,7 +56,7 @@ class ConvNet(nn.Module):
         in_channels, *size = in_shape
         layers: list[nn.Module] = []
         for out_channels, kernel, stride in zip(channels, kernel_sizes, strides, strict=True):
-            layers += [nn.Conv2d(in_channels, out_channels, kernel, stride), nn.ReLU()]
+            layers += [SmallImageConv2d(in_channels, out_channels, kernel, stride), nn.ReLU()]
             size = [(length - kernel) // stride + 1 for length in size]
             if min(size) < 1:
                 raise ValueError(
