@@ -124,6 +124,22 @@ def test_fed_by_a_collector(shape, stack):
     check_against_raw(rb, raw, times, 3, 0.9)
 
 
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_collector_may_write_by_itself(shape):
+    env = Camera(shape)
+    streams = max(1, torch.Size(shape).numel())
+    rb = make_replay_buffer(100 * streams, n_steps=2, num_streams=streams, state_keys=["state_id"])
+    frames = 8 * streams
+    collector = Collector(
+        env, env.rand_action, frames_per_batch=frames, total_frames=5 * frames, replay_buffer=rb
+    )
+    for _ in collector:
+        pass
+    collector.shutdown()
+    assert rb.write_count == 5 * frames
+    assert 39 * streams <= len(rb) <= 40 * streams
+
+
 def test_a_reset_of_the_collector_is_noticed():
     env = TransformedEnv(Camera(), InitTracker())
     collector = Collector(

@@ -133,7 +133,8 @@ def make_replay_buffer(
     uniform = UniformStepSampler(ring, seed)
     drawn: UniformStepSampler | SumTreeSampler = uniform
     if sampler == "prioritized":
-        drawn = SumTreeSampler(rows, alpha, beta, eps, seed=seed)
+        # Another seed than that of the uniform draws: the two must not be correlated.
+        drawn = SumTreeSampler(rows, alpha, beta, eps, seed=None if seed is None else seed + 1)
     elif isinstance(sampler, SumTreeSampler):
         if sampler.max_size < rows:
             raise ValueError(f"The sampler has {sampler.max_size} rows, the buffer {rows}.")

@@ -213,9 +213,9 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
         if self.stratified:
             mass = (mass + torch.arange(batch_size)) / batch_size
         index = tree.find(mass * total)
-        weight = tree.get(index)
-        weight = (weight / weight.amin()) ** -self._beta
-        return index, {"priority_weight": weight.float()}
+        weight = tree.get(index).numpy()
+        weight = (weight / weight.min()) ** -self._beta
+        return index, {"priority_weight": torch.from_numpy(weight.astype(np.float32))}
 
     def _sampleable_count(self, storage: Storage, batch_size: int) -> int:
         return int(self._tree.total > 0.0)
