@@ -137,18 +137,16 @@ class TestSharing:
 
     def test_addition_waits_for_the_lock_of_another_process(self):
         table = SharedTable(3)
-        table.add(torch.tensor([2]))  # opens the file here, so that a fork would inherit the lock
+        table.add(torch.tensor([2]))  # opens the file, which the worker inherits, lock and all
         context = multiprocessing.get_context("fork")
         about_to_add = context.Event()
         worker = context.Process(target=_add_one, args=(table, about_to_add))
-        with open(table._name, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            worker.start()
-            assert about_to_add.wait(30)
-            worker.join(0.3)
-            early = table.values.tolist()
-            # By hand: the worker has inherited this open file, closing it here releases nothing.
-            fcntl.flock(file, fcntl.LOCK_UN)
+        fcntl.flock(table._file, fcntl.LOCK_EX)
+        worker.start()
+        assert about_to_add.wait(30)
+        worker.join(0.3)
+        early = table.values.tolist()
+        fcntl.flock(table._file, fcntl.LOCK_UN)
         worker.join()
         assert early == [0, 0, 1]
         assert table.values.tolist() == [0, 1, 1]
