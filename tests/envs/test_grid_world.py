@@ -10,7 +10,6 @@ from torchrl.collectors import Collector
 from torchrl.envs import Compose, EnvBase, ParallelEnv, StepCounter, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
-from torchrl_dceo.envs import grid_world
 from torchrl_dceo.envs.grid_world import GridWorldEnv
 from torchrl_dceo.envs.maps import MAPS, four_rooms, maze, nine_rooms
 from torchrl_dceo.envs.tiles import tile
@@ -109,7 +108,7 @@ def test_every_state_and_action_as_in_plain_python(text):
 @pytest.mark.parametrize("table", [True, False])
 def test_pixels_show_walls_agent_and_perhaps_the_goal(tile_size, goal_visible, table, monkeypatch):
     if not table:
-        monkeypatch.setattr(grid_world, "_LARGEST_TABLE", 0)
+        monkeypatch.setattr(GridWorldEnv, "_largest_table", 0)
     env = GridWorldEnv(ODD, tile_size=tile_size, goal_visible=goal_visible, batch_size=[3])
     assert (env._observations is not None) == table
     plain = PlainGrid(ODD)

@@ -34,7 +34,9 @@ def shortest_paths(text, blocked="#X"):
 
 
 def marked(text, mark):
-    return [(r, c) for r, row in enumerate(text.split("\n")) for c, m in enumerate(row) if m == mark]
+    return [
+        (r, c) for r, row in enumerate(text.split("\n")) for c, m in enumerate(row) if m == mark
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,7 @@ def test_topology_switch_closes_most_hallways_and_leaves_a_way(room_size):
     assert marked(before, "S") != marked(after, "S") and marked(before, "G") != marked(after, "G")
     assert parse_layout(before).cells == parse_layout(after).cells
     pitch = room_size + 1
-    hallways = [
-        (r, c) for r, c in parse_layout(before).cells if r % pitch == 0 or c % pitch == 0
-    ]
+    hallways = [(r, c) for r, c in parse_layout(before).cells if r % pitch == 0 or c % pitch == 0]
     closed = marked(after, "X")
     assert len(hallways) == 12
     assert set(closed) <= set(hallways) and 2 * len(closed) >= len(hallways)

@@ -7,7 +7,6 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs.utils import check_env_specs
 
-from torchrl_dceo.envs import grid_world
 from torchrl_dceo.envs.grid_world import GridWorldEnv
 from torchrl_dceo.envs.maps import (
     nine_rooms,
@@ -94,7 +93,7 @@ def test_every_environment_counts_its_own_steps():
 @pytest.mark.parametrize("table", [True, False])
 def test_each_map_behaves_as_its_stationary_world(table, monkeypatch):
     if not table:
-        monkeypatch.setattr(grid_world, "_LARGEST_TABLE", 0)
+        monkeypatch.setattr(SwitchingGridWorldEnv.__base__, "_largest_table", 0)
     maps = nine_rooms_topology_switch(3)
     env = SwitchingGridWorldEnv(maps, 10, slip=0.0, batch_size=[93, 4], goal_visible=True)
     assert (env._all_observations is not None) == table

@@ -7,22 +7,17 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded
 from torchrl.data.tensor_specs import TensorSpec
 
 from torchrl_dceo.envs.layouts import MOVES, Cell, Layout, parse_layout
-from torchrl_dceo.envs.slip import Slip
 from torchrl_dceo.envs.table_env import TableEnv
 from torchrl_dceo.envs.tiles import TILE_KINDS, draw_tiles
 
 __all__ = ["GridWorldEnv"]
 
 _FLOOR, _WALL, _AGENT, _GOAL = map(TILE_KINDS.index, ("floor", "wall", "agent", "goal"))
-# Observations of all states are kept as one table up to this size, and drawn at each step beyond it.
-_LARGEST_TABLE = 2**26
-_NOT_CARRIED = {"next", "reward", "done", "terminated", "truncated", "_reset"}
 
 
 class GridWorldEnv(TableEnv):
@@ -78,12 +73,14 @@ class GridWorldEnv(TableEnv):
         [-1.0, -1.0]
     """
 
+    # Observations of all states are kept as one table up to this many bytes, and computed at each
+    # step beyond it.
+    _largest_table = 2**26
+
     cells: Tensor
     _seen_kinds: Tensor
     _render_kinds: Tensor
     _observations: Tensor | None
-    _moves: Tensor
-    _is_goal: Tensor
 
     def __init__(
         self,
@@ -196,77 +193,9 @@ class GridWorldEnv(TableEnv):
         every_state = torch.arange(self.num_states, device=self.device)
         one = self._compute_observation(every_state[:1])
         self._observation_shape = one.shape[1:]
-        if self.num_states * one.nbytes > _LARGEST_TABLE:
+        if self.num_states * one.nbytes > self._largest_table:
             return None
         return self._compute_observation(every_state).flatten(1)
-
-    # What follows makes a step cheap: with one environment, the overhead around the few tensor
-    # operations is most of its time.
-
-    def _slipped(self, action: Tensor) -> Tensor:
-        return self._slip(action) if self.slip else action
-
-    def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
-        return next_tensordict_out  # complete, and of the right shapes and dtypes
-
-    def _step_and_maybe_reset(
-        self, tensordict: TensorDictBase
-    ) -> tuple[TensorDictBase, TensorDictBase]:
-        keys = tensordict.keys()
-        if (
-            type(tensordict) is not TensorDict
-            or tensordict.batch_size != self.batch_size
-            or tensordict.device != self.device
-            or "next" in keys  # the policy has set entries of the next step
-            or "_step" in keys  # only some environments step
-        ):
-            return super()._step_and_maybe_reset(tensordict)
-        following = self._step(tensordict)
-        tensordict._set_str("next", following, validated=True, inplace=False, non_blocking=False)
-        # TorchRL's step_mdp, for a set of entries that is known ahead.
-        entries = {
-            key: value.copy() if isinstance(value, TensorDictBase) else value
-            for key, value in tensordict.items()
-            if key not in _NOT_CARRIED
-        }
-        entries.update(item for item in following.items() if item[0] != "reward")
-        root = TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
-        return tensordict, self.maybe_reset(root)
-
-    def _pack(self, **entries: Tensor) -> TensorDictBase:
-        entries[self._observation_key] = self._observe_now()
-        entries["state_id"] = self._state
-        # Unsafe skips the validation of shapes: they are right by construction.
-        return TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
-
-    def _move(self, state: Tensor, action: Tensor) -> Tensor:
-        return self._moves.take(torch.add(action, state, alpha=self.num_actions))
-
-    def _observe_now(self) -> Tensor:
-        return self.observe(self._state)
-
-    def _set_seed(self, seed: int | None) -> None:
-        super()._set_seed(seed)
-        if seed is not None:
-            # A seed of its own: with the same one the slips would repeat the draws of the starts.
-            own = int(torch.randint(2**62, (), generator=self._generator, device=self.device))
-            self._slip = Slip(
-                self.slip,
-                self.num_actions,
-                batch_size=self.batch_size,
-                seed=own,
-                device=self.device,
-            )
-
-    def get_env_state(self) -> dict[str, Tensor]:
-        """Returns all that changes while the environment runs, as plain tensors (copies)."""
-        slip = {f"slip_{name}": value for name, value in self._slip.get_state().items()}
-        return {**super().get_env_state(), **slip}
-
-    def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
-        super().set_env_state(state)
-        self._slip.set_state({name: state[f"slip_{name}"] for name in ("generator", "used")})
 
 
 def _marked(
