@@ -12,8 +12,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from torchrl_dceo.modules.convolution import SmallImageConv2d
-
 __all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "nature_net"]
 
 
@@ -56,7 +54,7 @@ class ConvNet(nn.Module):
         in_channels, *size = in_shape
         layers: list[nn.Module] = []
         for out_channels, kernel, stride in zip(channels, kernel_sizes, strides, strict=True):
-            layers += [SmallImageConv2d(in_channels, out_channels, kernel, stride), nn.ReLU()]
+            layers += [nn.Conv2d(in_channels, out_channels, kernel, stride), nn.ReLU()]
             size = [(length - kernel) // stride + 1 for length in size]
             if min(size) < 1:
                 raise ValueError(

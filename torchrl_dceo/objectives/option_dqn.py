@@ -13,6 +13,8 @@ from torch import Tensor
 from torchrl.objectives.common import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 
+from torchrl_dceo.modules.option_actor import OptionQValueActor
+
 __all__ = ["OptionDQNLoss"]
 
 
@@ -176,32 +178,39 @@ class OptionDQNLoss(LossModule):
         )
 
     def _values(self, tensordict: TensorDictBase, params: TensorDictParams) -> Tensor:
-        inputs = tensordict.select(*self.option_network.in_keys)
-        with params.to_module(self.option_network, preserve_module_state=False):
-            return self.option_network(inputs).get(self.tensor_keys.option_action_value)
+        network = self.option_network
+        with params.to_module(network, preserve_module_state=False):
+            if isinstance(network, OptionQValueActor):
+                # Past the tensordict: three times an update, the wrapping costs as much as a small network.
+                return network.module(*(tensordict.get(key) for key in network.in_keys))
+            return network(tensordict.select(*network.in_keys)).get(
+                self.tensor_keys.option_action_value
+            )
 
-    def _next_value(self, tensordict: TensorDictBase) -> Tensor:
+    @torch.no_grad()
+    def _next_value(self, following: TensorDictBase) -> Tensor:
         """The bootstrap value of every option, ``[*, N]``."""
-        following = tensordict.get("next")
-        with torch.no_grad():
-            values = self._values(following, self.target_option_network_params)
-            if not self.double_dqn:
-                return values.amax(-1)
-            chosen = self._values(following, self.option_network_params).argmax(-1, keepdim=True)
-            return values.gather(-1, chosen).squeeze(-1)
+        values = self._values(following, self.target_option_network_params)
+        if not self.double_dqn:
+            return values.amax(-1)
+        chosen = self._values(following, self.option_network_params).argmax(-1, keepdim=True)
+        return values.gather(-1, chosen).squeeze(-1)
 
     def _target(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
-        """Eq. 1's :math:`Y`, by TorchRL's TD(0) estimator, which wants every entry in the reward's shape."""
+        """Eq. 1's :math:`Y` for every option, ``[*, N]``.
+
+        In place of the estimator's own ``value_estimate``, which would want every flag expanded to the reward's shape.
+        """
         keys = self.tensor_keys
-        entries = {unravel_key(("next", keys.option_reward)): reward}
-        for key in (keys.done, keys.terminated):
-            flag = tensordict.get(unravel_key(("next", key)))
-            entries[unravel_key(("next", key))] = flag.expand_as(reward)
+        discount = self.value_estimator.gamma
         steps = tensordict.get(keys.steps_to_next_obs, None)
         if steps is not None:
-            entries[keys.steps_to_next_obs] = steps.view(*reward.shape[:-1], 1).expand_as(reward)
-        data = TensorDict(entries, batch_size=reward.shape[:-1])
-        return self.value_estimator.value_estimate(data, next_value=self._next_value(tensordict))
+            discount = discount ** steps.view(*reward.shape[:-1], 1)
+        following = tensordict.get("next")
+        terminated = following.get(keys.terminated, None)
+        if terminated is None:
+            terminated = following.get(keys.done)
+        return reward + discount * ~terminated * self._next_value(following)
 
     def _options_trained(self, device: torch.device) -> Tensor | None:
         if self.options_per_update is None:
