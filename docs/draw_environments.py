@@ -56,6 +56,20 @@ def draw() -> None:
         env = make_env(world, seed=1)
         env.reset()
         save(name, env.base_env.render(tile_size=16))
+    overview = []
+    for world in ("NineRooms", "Maze", "ObstructedKey"):
+        env = make_env(world, seed=1)
+        env.reset()
+        picture = env.base_env.render(tile_size=12)
+        overview.append(fit(picture, 228))
+    save("overview", *overview, fit(cube.render(start, tile_size=24), 228))
+
+
+def fit(picture: Tensor, height: int) -> Tensor:
+    """Scales a picture [H, W, 3] to a height."""
+    width = round(picture.shape[1] * height / picture.shape[0])
+    scaled = Image.fromarray(picture.numpy()).resize((width, height), Image.Resampling.LANCZOS)
+    return torch.tensor(list(scaled.tobytes()), dtype=torch.uint8).view(height, width, 3)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Online DCEO from plain TorchRL parts: Collector, replay buffer, losses, target updates. Run: python examples/compose.py"""
+"""Online DCEO from plain TorchRL parts: collector, replay buffer, losses, target updates."""
 
 from functools import partial
 
@@ -16,6 +16,7 @@ from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, grid_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss, OptionDQNLoss
+from torchrl_dceo.runtime import tune_process
 
 TWO_ROOMS = """
 ###########
@@ -26,10 +27,10 @@ TWO_ROOMS = """
 #....#...G#
 ###########
 """.strip()
-NUM_OPTIONS, FRAMES, PERIOD, GAMMA = 4, 16_000, 4, 0.97
+NUM_OPTIONS, FRAMES, PERIOD, GAMMA = 4, 10_000, 4, 0.97
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # the networks are small: threads only get in each other's way
+tune_process()
 world = GridWorldEnv(TWO_ROOMS, max_steps=60, seed=0)
 net = partial(grid_net, world.observation_spec["pixels"].shape)
 actions = world.action_spec.space.n
@@ -84,7 +85,7 @@ for i, data in enumerate(collector):
     optimizer.zero_grad()
     for target in targets:
         target.step()
-    if i % 1000 == 0:
+    if i % 500 == 0:
         print(f"{i * PERIOD:6d} frames: {len(visited)} of {world.num_states} states, ε {explore.eps:.2f}")
 
 with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():

@@ -404,3 +404,10 @@ def test_render_shows_every_environment_and_its_goal():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         GridWorldEnv("S.G", **arguments)
+
+
+def test_starting_anywhere_in_coverage_mode_includes_the_goal_cell():
+    env = GridWorldEnv("S.G", coverage=True, starts="anywhere", batch_size=[200], seed=0)
+    assert set(env.reset()["state_id"].tolist()) == {0, 1, 2}
+    ending = GridWorldEnv("S.G", starts="anywhere", batch_size=[200], seed=0)
+    assert set(ending.reset()["state_id"].tolist()) == {0, 1}

@@ -210,8 +210,10 @@ def _marked(
         near = {cell for goal in ends for cell in layout.distances(goal)} or set(layout.cells)
         starts = [cell for cell in layout.cells if layout.is_open(*cell) and cell in near]
         starts = [cell for cell in starts if coverage or cell not in ends]
-    layout = layout.with_marks(starts=starts, goals=goals)
-    return layout.with_marks(goals=()) if coverage else layout
+    if coverage:
+        layout.with_marks(goals=goals)  # checked all the same
+        goals = ()
+    return layout.with_marks(starts=starts, goals=goals)
 
 
 def _move_table(layout: Layout, number: dict[Cell, int]) -> Tensor:
