@@ -19,6 +19,8 @@ BELOW = {
     "data": set(),
     "envs": set(),
     "analysis": {"objectives", "modules", "data", "envs"},
+    "training": {"objectives", "modules", "data", "envs", "analysis"},
+    "agents": {"objectives", "modules", "data", "envs", "analysis", "training"},
 }
 OPTIONAL = {"scipy", "matplotlib", "PIL", "hydra", "ray", "miniworld", "rliable", "pandas"}
 

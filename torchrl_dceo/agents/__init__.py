@@ -1,0 +1,63 @@
+"""The agents: which modules, losses and explorer make ``dceo``, ``ddqn`` and the rest, one builder a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
+from torchrl_dceo.agents.dceo_two_phase import DCEOTwoPhaseConfig, make_dceo_two_phase
+from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.training.agent import Agent
+
+__all__ = ["AGENTS", "make_agent"]
+
+
+class AgentKind(NamedTuple):
+    """An agent's settings and its builder."""
+
+    config: type
+    build: Callable[..., Agent]
+
+
+AGENTS: dict[str, AgentKind] = {
+    "dceo": AgentKind(DCEOConfig, make_dceo),
+    "dceo_two_phase": AgentKind(DCEOTwoPhaseConfig, make_dceo_two_phase),
+    "ddqn": AgentKind(DDQNConfig, make_ddqn),
+}
+
+
+def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
+    """Builds an agent by its name.
+
+    Args:
+        name (str): one of :data:`AGENTS`.
+        env (EnvBase): the environment it is for; only its specs are read (``counts`` also reads its table of visits).
+        **settings: fields of the agent's config dataclass.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> agent = make_agent("ddqn", make_env("NineRooms"), lr=5e-4)
+        >>> make_agent("dqn", make_env("NineRooms"))
+        Traceback (most recent call last):
+        ValueError: unknown agent 'dqn' (did you mean 'ddqn'?); choose from ...
+    """
+    if name not in AGENTS:
+        raise ValueError(f"unknown agent {_choices(name, list(AGENTS))}")
+    kind = AGENTS[name]
+    fields = [field.name for field in dataclasses.fields(kind.config)]
+    for setting in settings:
+        if setting not in fields:
+            raise ValueError(f"unknown setting of {name} {_choices(setting, fields)}")
+    return kind.build(env, kind.config(**settings))
+
+
+def _choices(given: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"{given!r}{hint}; choose from {', '.join(known)}"

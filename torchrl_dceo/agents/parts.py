@@ -1,0 +1,212 @@
+"""The pieces that agents are put together from, each built from an environment's specs and a config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from tensordict.nn import TensorDictModule
+from tensordict.utils import NestedKey
+from torch import nn
+from torchrl.envs import EnvBase
+from torchrl.modules import QValueActor
+from torchrl.objectives import DQNLoss, HardUpdate, LossModule, SoftUpdate
+from torchrl.objectives.utils import TargetNetUpdater
+
+from torchrl_dceo.modules import OptionExplorationModule, OptionQValueActor
+from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
+from torchrl_dceo.objectives import (
+    ALLOLoss,
+    GeneralizedLaplacianLoss,
+    GraphDrawingLoss,
+    OptionDQNLoss,
+)
+from torchrl_dceo.training.agent import ReplaySettings
+
+NetworkFn = Callable[[int], nn.Module]
+
+
+@dataclass
+class LearnerConfig:
+    """The main learner: n-step Double DQN with ε-greedy exploration. Every agent has these."""
+
+    lr: float = 1e-4  # the paper, for all deep experiments
+    adam_eps: float = 1e-8  # ours: torch's default
+    gamma: float = 0.99  # the authors' later research code
+    n_steps: int = 5  # the paper
+    batch_size: int = 32  # the authors' later research code
+    target_tau: float | None = None  # soft target updates if set
+    target_period: int = (
+        250  # hard ones, in updates: 1000 steps at one update per 4, as in the authors' code
+    )
+    loss_function: str = "smooth_l1"  # the authors clip TD errors
+    eps_init: float = 1.0  # the authors' later research code
+    eps_end: float = 0.1  # the authors' later research code
+    eps_frames: int = 100_000  # frames over which ε falls
+    eps_start: int = 0  # frames before ε begins to fall
+    network: Literal["auto", "grid", "nature", "mlp"] = (
+        "auto"  # auto: grid for images, mlp for vectors
+    )
+    max_grad_norm: float | None = None  # ours: no clipping of the gradient
+
+
+@dataclass
+class OptionConfig:
+    """A set of options and how they are used."""
+
+    num_options: int = 10  # the paper: 10, 3 on the cube, 5 in 3D and Atari
+    option_prob: float = 0.9  # μ; the paper: see each recipe
+    option_duration: float = 10.0  # D; the paper, everywhere
+    option_eps: float = 0.01  # the authors' later research code
+    option_gamma: float | None = None  # None: the main learner's
+    independent_networks: bool = False  # one network an option instead of a shared trunk
+    options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
+
+
+@dataclass
+class LaplacianConfig:
+    """The representation f and the rewards made from it."""
+
+    dimensions: int = 20  # d; the authors' code
+    objective: Literal["generalized", "graph_drawing", "allo"] = "generalized"  # the paper
+    norm: Literal["squared", "log1p"] = "log1p"  # the authors' released code: more stable
+    barrier: float = 0.5  # ours; the authors' 1.0 goes with a smoothness term without its ½
+    estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
+    skip_first: bool = True  # ours: the first eigenfunction is constant
+    signs: Literal["+", "-", "both"] = "+"  # the paper
+    reward_mode: Literal["telescoped", "discounted"] = "telescoped"  # the authors' code
+
+
+def observation_key(env: EnvBase) -> str:
+    """The entry that networks read: ``pixels`` or ``observation``."""
+    for key in ("pixels", "observation"):
+        if key in env.observation_spec.keys():
+            return key
+    raise KeyError(
+        f"agents read 'pixels' or 'observation'; this environment has {sorted(env.observation_spec.keys())}"
+    )
+
+
+def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
+    """A maker of networks from their number of outputs, fit for the environment's observation."""
+    shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
+    if kind == "auto":
+        kind = "grid" if len(shape) == 3 else "mlp"
+    if kind == "mlp":
+        size = shape.numel()
+        flatten = [nn.Flatten(-len(shape))] if len(shape) > 1 else []
+        return lambda out: nn.Sequential(*flatten, *mlp_net(size, out))
+    nets = {"grid": grid_net, "nature": nature_net}
+    if kind not in nets:
+        raise ValueError(f"network must be one of 'auto', 'grid', 'nature', 'mlp', got {kind!r}")
+    return lambda out: nets[kind](shape, out)
+
+
+def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[QValueActor, DQNLoss]:
+    """The greedy actor and its Double DQN loss."""
+    spec = env.action_spec_unbatched
+    net = make_network_fn(env, config.network)(spec.space.n)
+    actor = QValueActor(net, in_keys=[observation_key(env)], spec=spec)
+    loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
+    loss.make_value_estimator(gamma=config.gamma)
+    return actor, loss
+
+
+def make_options(
+    env: EnvBase, learner: LearnerConfig, config: OptionConfig, num_options: int
+) -> tuple[OptionQValueActor, OptionDQNLoss]:
+    """The option set and its Double DQN loss."""
+    spec = env.action_spec_unbatched
+    stack = StackedNet if config.independent_networks else MultiHeadNet
+    net = stack(make_network_fn(env, learner.network), num_options, spec.space.n)
+    actor = OptionQValueActor(
+        net, num_options=num_options, in_keys=[observation_key(env)], spec=spec
+    )
+    loss = OptionDQNLoss(
+        actor, loss_function=learner.loss_function, options_per_update=config.options_per_update
+    )
+    loss.make_value_estimator(gamma=option_gamma(learner, config))
+    return actor, loss
+
+
+def option_gamma(learner: LearnerConfig, config: OptionConfig) -> float:
+    """The options' own discount, or the main learner's."""
+    return learner.gamma if config.option_gamma is None else config.option_gamma
+
+
+def make_explorer(
+    env: EnvBase, learner: LearnerConfig, config: OptionConfig, num_options: int, eps_start: int
+) -> OptionExplorationModule:
+    """Algorithm 1's behaviour."""
+    return OptionExplorationModule(
+        env.action_spec_unbatched,
+        num_options=num_options,
+        eps_init=learner.eps_init,
+        eps_end=learner.eps_end,
+        annealing_num_steps=learner.eps_frames,
+        annealing_start=eps_start,
+        option_prob=config.option_prob,
+        option_duration=config.option_duration,
+        option_eps=config.option_eps,
+    )
+
+
+def make_laplacian(
+    env: EnvBase, learner: LearnerConfig, config: LaplacianConfig
+) -> tuple[TensorDictModule, LossModule]:
+    """The encoder f and the loss that makes it the Laplacian's eigenfunctions."""
+    net = make_network_fn(env, learner.network)(config.dimensions)
+    encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
+    if config.objective == "allo":
+        return encoder, ALLOLoss(encoder, estimator=config.estimator, successor="successor")
+    kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
+    if config.objective not in kinds:
+        raise ValueError(
+            f"objective must be 'generalized', 'graph_drawing' or 'allo', got {config.objective!r}"
+        )
+    loss = kinds[config.objective](
+        encoder,
+        barrier=config.barrier,
+        norm=config.norm,
+        estimator=config.estimator,
+        successor="successor",
+    )
+    return encoder, loss
+
+
+def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[TargetNetUpdater]:
+    """One updater for each loss with target networks."""
+    if config.target_tau is not None:
+        return [SoftUpdate(loss, tau=config.target_tau) for loss in losses]
+    return [HardUpdate(loss, value_network_update_interval=config.target_period) for loss in losses]
+
+
+def make_optimizer(
+    config: LearnerConfig, modules: Mapping[str, nn.Module]
+) -> torch.optim.Optimizer:
+    """One fused Adam over everything that learns: faster than one for each loss, and the same arithmetic."""
+    parameters = {
+        id(p): p
+        for module in modules.values()
+        if isinstance(module, LossModule)
+        for p in module.parameters()
+        if p.requires_grad
+    }
+    return torch.optim.Adam(
+        list(parameters.values()), lr=config.lr, eps=config.adam_eps, fused=True
+    )
+
+
+def make_replay_settings(
+    config: LearnerConfig, *, window: bool = False, state_keys: Sequence[NestedKey] = ()
+) -> ReplaySettings:
+    """How the learner wants its transitions."""
+    return ReplaySettings(
+        n_steps=config.n_steps,
+        gamma=config.gamma,
+        batch_size=config.batch_size,
+        window=window,
+        state_keys=state_keys,
+    )

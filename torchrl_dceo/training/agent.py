@@ -1,0 +1,165 @@
+"""What the training loop knows of an agent: how it acts, what it learns from a batch, and in which phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.envs import Transform
+from torchrl.objectives import LossModule
+from torchrl.objectives.utils import TargetNetUpdater
+
+__all__ = ["Agent", "Phase", "ReplaySettings"]
+
+
+class Explorer(Protocol):
+    """The part of a policy whose ε falls with the frames collected."""
+
+    eps: Tensor
+
+    def step(self, frames: int = 1) -> None:
+        """Anneals ε."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a run.
+
+    Args:
+        name (str): how logs call it.
+        frames (int, optional): how long it lasts; ``None`` for the rest of the run.
+        objectives (sequence of str, optional): the agent's objectives that learn; ``None`` for all.
+        reward_free (bool): whether the world has no goal and nothing ends at it.
+    """
+
+    name: str
+    frames: int | None = None
+    objectives: Sequence[str] | None = None
+    reward_free: bool = False
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """How an agent wants its transitions; see :func:`~torchrl_dceo.data.make_replay_buffer`."""
+
+    n_steps: int = 5
+    gamma: float = 0.99
+    batch_size: int = 32
+    window: bool = False
+    state_keys: Sequence[NestedKey] = ()
+    step_keys: Sequence[NestedKey] = ("action",)
+
+
+class Agent(nn.Module):
+    """A policy and the ordered objectives that one batch passes through.
+
+    An objective is a :class:`~torchrl.objectives.LossModule`, whose ``loss*`` outputs are summed, or any module that
+    writes into the batch what a later one reads (an intrinsic reward, a bonus). So an agent is a declaration, and the
+    loop needs to know nothing of its method.
+
+    Args:
+        policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
+        objectives (mapping of str to module): in the order in which a batch passes through them.
+
+    Keyword Args:
+        explorer (Explorer): the part of the policy whose ε is annealed.
+        optimizer (torch.optim.Optimizer): over the parameters of the objectives.
+        targets (sequence of TargetNetUpdater): moved after each update.
+        replay (ReplaySettings): how transitions are sampled.
+        phases (sequence of Phase): what happens when. Default: one phase in which everything learns.
+        transforms (sequence of Transform): what the policy needs of the environment, e.g. a primer for its state.
+        max_grad_norm (float, optional): clips the norm of the whole gradient.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> agent = make_agent("dceo", make_env("NineRooms", room_size=3))
+        >>> list(agent.objectives)
+        ['laplacian', 'reward', 'option', 'main']
+    """
+
+    def __init__(
+        self,
+        policy: TensorDictModuleBase,
+        objectives: Mapping[str, nn.Module],
+        *,
+        explorer: Explorer,
+        optimizer: torch.optim.Optimizer,
+        targets: Sequence[TargetNetUpdater] = (),
+        replay: ReplaySettings | None = None,
+        phases: Sequence[Phase] = (Phase("online"),),
+        transforms: Sequence[Transform] = (),
+        max_grad_norm: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.policy = policy
+        self.objectives = nn.ModuleDict(objectives)
+        self.explorer = explorer
+        self.optimizer = optimizer
+        self.targets = list(targets)
+        self.replay = ReplaySettings() if replay is None else replay
+        self.phases = tuple(phases)
+        self.transforms = tuple(transforms)
+        self.max_grad_norm = max_grad_norm
+        for phase in self.phases:
+            unknown = set(phase.objectives or ()) - set(self.objectives)
+            if unknown:
+                raise ValueError(
+                    f"phase {phase.name!r} names objectives {sorted(unknown)} that the agent lacks; it has "
+                    f"{sorted(self.objectives)}"
+                )
+
+    def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
+        """Learns from one batch; returns every output of the losses, detached."""
+        total: Tensor | None = None
+        outputs: dict[str, Tensor] = {}
+        for name, objective in self.objectives.items():
+            if phase.objectives is not None and name not in phase.objectives:
+                continue
+            out = objective(batch)
+            if isinstance(objective, LossModule):
+                for key, value in out.items():
+                    if key.startswith("loss"):
+                        total = value if total is None else total + value
+                        key = f"loss_{name}"
+                    outputs[key] = value.detach()
+        if total is None:
+            raise ValueError(f"phase {phase.name!r} trains no loss")
+        total.backward()
+        if self.max_grad_norm is not None:
+            outputs["grad_norm"] = nn.utils.clip_grad_norm_(self._trained(), self.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for target in self.targets:
+            target.step()
+        for name, objective in self.objectives.items():
+            dual_step = getattr(objective, "dual_step", None)
+            if callable(dual_step) and (phase.objectives is None or name in phase.objectives):
+                dual_step()
+        return outputs
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def learning_state(self) -> dict[str, Any]:
+        """What ``state_dict`` leaves out: the optimizer and the target updaters' counters, as plain nested
+        dictionaries."""
+        optimizer = self.optimizer.state_dict()
+        return {
+            "moments": {str(index): dict(entry) for index, entry in optimizer["state"].items()},
+            "targets": [target.state_dict() for target in self.targets],
+        }
+
+    def load_learning_state(self, state: dict[str, Any]) -> None:
+        """Restores what :meth:`learning_state` returned."""
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {int(index): entry for index, entry in state["moments"].items()}
+        self.optimizer.load_state_dict(optimizer)
+        for target, saved in zip(self.targets, state["targets"], strict=True):
+            target.load_state_dict(saved)

@@ -1,0 +1,40 @@
+"""Greedy evaluation of the main learner."""
+
+from __future__ import annotations
+
+import torch
+from tensordict.nn import TensorDictModuleBase
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+__all__ = ["evaluate"]
+
+
+@torch.no_grad()
+def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 10_000) -> float:
+    """Mean return of the first episode of each environment in the batch, under the greedy policy.
+
+    Args:
+        policy (TensorDictModuleBase): the agent's policy.
+        env (EnvBase): an environment of its own, batched: one episode each.
+        max_steps (int, optional): where to stop at the latest.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.evaluation import evaluate
+        >>> env = make_env("S.G", batch_size=4, slip=0.0)
+        >>> evaluate(lambda td: td.set("action", torch.ones(4, dtype=torch.int64)), env)  # always to the right
+        1.0
+    """
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        step = env.reset()
+        total = torch.zeros(env.batch_size)
+        running = torch.ones(env.batch_size, dtype=torch.bool)
+        for _ in range(max_steps):
+            now, step = env.step_and_maybe_reset(policy(step))
+            total += torch.where(running, now["next", "reward"].reshape(env.batch_size), 0.0)
+            running &= ~now["next", "done"].reshape(env.batch_size)
+            if not running.any():
+                break
+    return float(total.mean())

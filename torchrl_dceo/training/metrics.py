@@ -1,0 +1,72 @@
+"""What a run reports: returns, coverage, how options are used, and the losses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+__all__ = ["RunMetrics"]
+
+_COLLECTED = (("next", "done"), ("next", "episode_reward"), "option", "option_start")
+
+
+class RunMetrics:
+    """Gathers what collecting and updating give, and turns it into one row of numbers.
+
+    Nothing is computed while it gathers: entries are kept as they are and reduced when a row is asked for, so the
+    loop pays
+    a few list appends a step and no synchronisation.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.training.metrics import RunMetrics
+        >>> metrics = RunMetrics()
+        >>> metrics.updated({"loss_main": torch.tensor(1.0)})
+        >>> metrics.updated({"loss_main": torch.tensor(3.0)})
+        >>> metrics.row()
+        {'loss_main': 2.0}
+        >>> metrics.row()
+        {}
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._collected: dict[str | tuple[str, ...], list[Tensor]] = defaultdict(list)
+        self._updates: dict[str, list[Tensor]] = defaultdict(list)
+
+    def collected(self, data: TensorDictBase) -> None:
+        """Takes a batch of collected steps."""
+        for key in _COLLECTED:
+            value = data.get(key, None)
+            if value is not None:
+                self._collected[key].append(value.reshape(-1))
+
+    def updated(self, outputs: dict[str, Tensor]) -> None:
+        """Takes the outputs of an update."""
+        for key, value in outputs.items():
+            self._updates[key].append(value)
+
+    def row(self) -> dict[str, float]:
+        """Reduces what was gathered since the last row, and forgets it."""
+        row: dict[str, float] = {}
+        collected = {key: torch.cat(values) for key, values in self._collected.items()}
+        done = collected.get(("next", "done"))
+        if done is not None:
+            returns = collected.get(("next", "episode_reward"), done.float())[done]
+            row["episodes"] = float(done.sum())
+            row["train_return"] = float(returns.mean()) if len(returns) else float("nan")
+        option = collected.get("option")
+        if option is not None:
+            row["option_share"] = float((option >= 0).float().mean())
+            starts = option[collected["option_start"]]
+            row["option_starts"] = float(len(starts))
+            row["options_used"] = float(len(starts.unique()))
+        for key, values in self._updates.items():
+            row[key] = float(torch.stack(values).float().mean())
+        self._clear()
+        return row
