@@ -1,0 +1,182 @@
+"""What every recipe does: read the config, check it, build world and agent, train, draw."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_env
+from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.training import TrainConfig, Trainer
+
+CONFIG = Path(__file__).parent / "config"
+EVAL_EPISODES = 20
+_OWN = {"agent", "env", "resume", "run_dir"}
+
+
+def run(config: DictConfig) -> float:
+    """Trains what the config says; returns the last greedy return, for sweeps that optimise it."""
+    tune_process()
+    settings = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(settings, dict)
+    agent_settings, env_settings_ = dict(settings["agent"]), dict(settings["env"])
+    agent_name, env_name = agent_settings.pop("name"), env_settings_.pop("name")
+    train = TrainConfig(**{k: v for k, v in settings.items() if k not in _OWN})
+    torch.manual_seed(train.seed)
+    env = make_env(env_name, seed=train.seed, visits="counts", **env_settings_)
+    agent = make_agent(agent_name, env, **agent_settings)
+    reward_free = any(phase.reward_free for phase in agent.phases)
+    counts = find_transform(env, StateCounts)
+    trainer = Trainer(
+        agent,
+        env,
+        train,
+        eval_env=make_env(
+            env_name, batch_size=EVAL_EPISODES, seed=train.seed + 10_000, **env_settings_
+        ),
+        discovery_env=make_env(
+            env_name,
+            seed=train.seed + 20_000,
+            visits=counts,
+            **{**env_settings_, "coverage": True},
+        )
+        if reward_free
+        else None,
+        run_dir=settings["resume"] or settings["run_dir"] or HydraConfig.get().runtime.output_dir,
+    )
+    row = trainer.run()
+    return row.get("eval_return", float("nan"))
+
+
+def main(recipe: str) -> None:
+    """The command line of a recipe: one sentence for a typo, then Hydra."""
+    check([argument for argument in sys.argv[1:] if not argument.startswith("-")], recipe)
+    hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=recipe)(run)()
+
+
+# One sentence for a typo
+
+
+def check(arguments: list[str], recipe: str) -> None:
+    """Ends the program with one sentence if a key or a value is not known, before Hydra starts."""
+    try:
+        overrides = OverridesParser.create().parse_overrides(arguments)
+        _check_groups(overrides)
+        for combination in _combinations(overrides):
+            _check_values(_compose(recipe, combination))
+    except (ValueError, HydraException, OmegaConfBaseException) as error:
+        sys.exit(f"{recipe}: {str(error).strip().splitlines()[0]}")
+
+
+def _check_groups(overrides: list[Override]) -> None:
+    for override in overrides:
+        group = CONFIG / override.key_or_group
+        if group.is_dir():
+            options = sorted(path.stem for path in group.glob("*.yaml"))
+            for value in _values(override):
+                if value not in options:
+                    raise ValueError(f"unknown {override.key_or_group} {choices(value, options)}")
+
+
+def _values(override: Override) -> list[str]:
+    if override.is_sweep_override():
+        return [str(value) for value in override.sweep_string_iterator()]
+    return [str(override.get_value_element_as_str())]
+
+
+def _combinations(overrides: list[Override]) -> typing.Iterator[list[str]]:
+    ours = [o for o in overrides if not o.key_or_group.startswith("hydra")]
+    for values in itertools.product(*(_values(override) for override in ours)):
+        yield [
+            f"{'+' if o.is_add() else ''}{o.key_or_group}={value}"
+            for o, value in zip(ours, values, strict=True)
+        ]
+
+
+def _compose(recipe: str, overrides: list[str]) -> dict[str, Any]:
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG)):
+        groups = [o for o in overrides if (CONFIG / o.split("=", 1)[0]).is_dir()]
+        base = hydra.compose(recipe, groups)
+        known = _flat_keys(base)
+        for override in overrides:
+            key = override.split("=", 1)[0]
+            # With a plus a setting is added that the yaml leaves at its default: the dataclass knows it.
+            if override not in groups and not key.startswith("+") and key not in known:
+                raise ValueError(f"unknown setting {choices(key, known)}")
+        return OmegaConf.to_container(hydra.compose(recipe, overrides), resolve=True)  # type: ignore[return-value]
+
+
+def _flat_keys(config: DictConfig, prefix: str = "") -> list[str]:
+    keys = []
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        keys += _flat_keys(value, f"{name}.") if isinstance(value, DictConfig) else [name]
+    return keys
+
+
+def _check_values(settings: dict[str, Any]) -> None:
+    agent, env = dict(settings["agent"]), dict(settings["env"])
+    name = agent.pop("name")
+    check_dataclass(AGENTS[name].config, agent, "agent.")
+    train = {k: v for k, v in settings.items() if k not in _OWN}
+    check_dataclass(TrainConfig, train, "")
+    TrainConfig(**train)
+    known = env_settings(env.pop("name"))
+    for key in env:
+        if key not in known:
+            raise ValueError(f"unknown setting env.{choices(key, known)}")
+
+
+def check_dataclass(kind: type, values: dict[str, Any], prefix: str) -> None:
+    """Says which value does not fit its field, and what would."""
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind)]
+    for name, value in values.items():
+        if name not in names:
+            raise ValueError(f"unknown setting {prefix}{choices(name, names)}")
+        allowed = _alternatives(hints[name])
+        literals = [choice for kind in allowed for choice in typing.get_args(kind)]
+        if any(_fits(value, kind) for kind in allowed):
+            continue
+        if literals:
+            raise ValueError(f"{prefix}{name} is {choices(str(value), list(map(str, literals)))}")
+        wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in allowed)
+        raise ValueError(f"{prefix}{name} must be {wanted}, got {value!r}")
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is typing.Literal:
+        return value in typing.get_args(kind)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def choices(given: str, known: list[str]) -> str:
+    """The wrong name, the nearest right one, and all of them."""
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"{given!r}{hint}; choose from {', '.join(known)}"

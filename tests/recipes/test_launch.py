@@ -1,0 +1,106 @@
+"""The recipes' command line: every yaml fits its dataclass, and a typo gets one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).parent.parent.parent / "recipes"
+sys.path.insert(0, str(RECIPES))
+
+import hydra  # noqa: E402
+import launch  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
+
+from torchrl_dceo.agents import AGENTS  # noqa: E402
+from torchrl_dceo.envs import env_settings  # noqa: E402
+from torchrl_dceo.training import TrainConfig  # noqa: E402
+
+NAMES = sorted(path.stem for path in RECIPES.glob("*.py") if path.stem != "launch")
+
+
+def compose(recipe: str, *overrides: str) -> dict:
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(launch.CONFIG)):
+        return OmegaConf.to_container(hydra.compose(recipe, list(overrides)), resolve=True)
+
+
+def test_every_agent_has_a_yaml_and_every_yaml_an_agent():
+    assert {path.stem for path in (launch.CONFIG / "agent").glob("*.yaml")} == set(AGENTS)
+
+
+@pytest.mark.parametrize("recipe", NAMES)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_yaml_has_exactly_the_fields_of_its_dataclass(recipe, agent):
+    settings = compose(recipe, f"agent={agent}")
+    own = settings["agent"]
+    assert own.pop("name") == agent
+    assert set(own) == {field.name for field in dataclasses.fields(AGENTS[agent].config)}
+    launch.check_dataclass(AGENTS[agent].config, own, "agent.")
+    train = {key for key in settings if key not in launch._OWN}
+    assert train == {field.name for field in dataclasses.fields(TrainConfig)}
+    env = settings["env"]
+    assert set(env) - {"name"} <= set(env_settings(env["name"]))
+
+
+def test_every_field_says_where_its_value_comes_from():
+    for path in launch.CONFIG.rglob("*.yaml"):
+        for line in path.read_text().splitlines():
+            key, colon, value = line.partition(":")
+            inside_hydra = line.startswith(" ")
+            if (
+                colon
+                and value.strip()
+                and not line.startswith(("#", "-", "name:"))
+                and not inside_hydra
+            ):
+                assert "#" in value or key in ("seed", "hydra"), f"{path.name}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["agent=dcoe"], "nine_rooms: unknown agent 'dcoe' (did you mean 'dceo'?); choose from "),
+        (["sead=3"], "nine_rooms: unknown setting 'sead' (did you mean 'seed'?); choose from "),
+        (
+            ["agent.norm=log2"],
+            "nine_rooms: agent.norm is 'log2' (did you mean 'log1p'?); choose from squared, log1p",
+        ),
+        (["agent.lr=fast"], "nine_rooms: agent.lr must be float, got 'fast'"),
+        (["total_frames=1.5"], "nine_rooms: total_frames must be int, got 1.5"),
+        (["total_frames=0"], "nine_rooms: total_frames must be at least 1, got 0"),
+        (
+            ["env.room_sise=3"],
+            "nine_rooms: unknown setting 'env.room_sise' (did you mean 'env.room_size'?)",
+        ),
+        (
+            ["+env.goal_visibel=true"],
+            "nine_rooms: unknown setting env.'goal_visibel' (did you mean 'goal_visible'?)",
+        ),
+        (
+            ["seed=0,1", "agent=dceo,ddqx"],
+            "nine_rooms: unknown agent 'ddqx' (did you mean 'ddqn'?)",
+        ),
+        (["agent=ddqn", "agent.norm=log1p"], "nine_rooms: unknown setting 'agent.norm'"),
+    ],
+)
+def test_a_typo_gets_one_sentence(arguments, sentence):
+    with pytest.raises(SystemExit) as exit_info:
+        launch.check(arguments, "nine_rooms")
+    message = str(exit_info.value)
+    assert message.startswith(sentence) and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["agent=ddqn", "seed=3", "total_frames=300_000"],
+        ["+env.goal_visible=true"],
+        ["seed=0,1,2", "agent=dceo,ddqn"],
+    ],
+)
+def test_right_arguments_pass(arguments):
+    launch.check(arguments, "nine_rooms")
