@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
 import torch
 
@@ -26,7 +29,8 @@ def state(offset: int = 0):
         "flags": torch.tensor([True, False]),
         "scalar": torch.tensor(1.5),
         "nothing": torch.zeros(0, 3),
-        "inner": {"list": [torch.arange(3), 2, "x", None, True], "": {}, "a.b/c": 1e-300},
+        "inner": {"list": [torch.arange(3), 2, "é", None, True], "": {}, "a.b/c": 1e-300},
+        "infinite": [float("inf"), float("-inf")],
     }
 
 
@@ -54,11 +58,11 @@ def test_a_crash_while_saving_leaves_the_old_state(tmp_path, monkeypatch):
     save_state(tmp_path, old)
     write, calls = persistence._write, []
 
-    def fail_at_the_third(path, tensor):
+    def fail_at_the_third(path, *args):
         calls.append(path)
         if len(calls) == 3:
             raise OSError("disk full")
-        return write(path, tensor)
+        return write(path, *args)
 
     monkeypatch.setattr(persistence, "_write", fail_at_the_third)
     with pytest.raises(OSError, match="disk full"):
@@ -69,23 +73,78 @@ def test_a_crash_while_saving_leaves_the_old_state(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("*.bin"))) == 8  # the left-overs are gone
 
 
-def test_damage_is_noticed(tmp_path):
+def test_what_shrinks_is_compressed_and_the_rest_mapped(tmp_path, monkeypatch):
+    monkeypatch.setattr(persistence, "_SAMPLE", 1000)
+    flat = torch.arange(50, dtype=torch.uint8).repeat(7, 400)
+    saved = {
+        "flat": flat,
+        "part": flat[:, :19_999],  # not contiguous
+        "small": torch.zeros(100),
+        "noise": torch.randint(256, (100_000,), dtype=torch.uint8),
+    }
+    save_state(tmp_path / "packed", saved, compress=True)
+    save_state(tmp_path / "raw", saved)
+    assert same(load_state(tmp_path / "packed"), saved)
+    assert same(load_state(tmp_path / "raw"), saved)
+    sizes = [
+        [path.stat().st_size for path in sorted((tmp_path / name).glob("*.bin"))]
+        for name in ("packed", "raw")
+    ]
+    assert sizes[1] == [140_000, 139_993, 400, 100_000]
+    assert max(sizes[0][:2]) < 14_000 and sizes[0][2:] == [400, 100_000]
+
+
+def each_damage(good: bytes):
+    """Every way that a file is cut short, grows or has one bit flipped (a sample of the bits)."""
+    yield from (good[:-1], good[: len(good) // 2], b"", good + b"\0")
+    for bit in range(0, 8 * len(good), max(1, 8 * len(good) // 200)):
+        flipped = bytearray(good)
+        flipped[bit // 8] ^= 1 << bit % 8
+        yield bytes(flipped)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_damage_of_any_file_is_noticed(tmp_path, monkeypatch, compress):
+    monkeypatch.setattr(persistence, "_SAMPLE", 10)
+    saved = {"x": torch.arange(100), "y": torch.rand(3), "z": {"é": 1e-3, "flag": True}}
+    save_state(tmp_path, saved, compress=compress)
+    files = sorted(tmp_path.iterdir())
+    assert [path.suffix for path in files] == [".bin", ".bin", ".json"]
+    for file in files:
+        good = file.read_bytes()
+        for bad in each_damage(good):
+            file.write_bytes(bad)
+            with pytest.raises(ValueError, match=r"damaged") as error:
+                load_state(tmp_path)
+            assert str(file) in str(error.value)
+        file.write_bytes(good)
+        assert same(load_state(tmp_path), saved)
+
+
+def test_the_error_says_what_is_wrong(tmp_path):
     save_state(tmp_path, {"x": torch.arange(100)})
     (file,) = tmp_path.glob("*.bin")
-    good = file.read_bytes()
-    file.write_bytes(good[:-1])
+    file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match="does not have its 800 bytes"):
-        load_state(tmp_path)
-    file.write_bytes(good[:50] + bytes([good[50] ^ 1]) + good[51:])
-    with pytest.raises(ValueError, match=r"checksum of .* differs"):
         load_state(tmp_path)
     file.unlink()
     with pytest.raises(ValueError, match="is damaged"):
+        load_state(tmp_path)
+    (tmp_path / "state.json").write_text('{"items": []}')
+    with pytest.raises(ValueError, match=r"state\.json is not a state saved by torchrl_dceo"):
         load_state(tmp_path)
     with pytest.raises(
         FileNotFoundError, match=r"No saved state in .*: it has no file state\.json"
     ):
         load_state(tmp_path / "elsewhere")
+
+
+def test_the_index_is_json(tmp_path):
+    save_state(tmp_path, {"x": torch.arange(3), "nan": float("nan")})
+    refuse = {"parse_constant": lambda name: pytest.fail(f"{name} is no JSON")}
+    index = json.loads((tmp_path / "state.json").read_text(), **refuse)
+    assert set(index) == {"format", "crc32", "state"}
+    assert math.isnan(load_state(tmp_path)["nan"])
 
 
 def test_what_would_need_pickle_is_refused(tmp_path):

@@ -289,7 +289,7 @@ def test_memory_of_a_transition():
     )
     rb.extend(atari(10))
     assert rb.storage.max_size == 1000
-    state = rb._state()
+    state = rb.state_dict(copy=False)
     held = sum(value.numel() * value.element_size() for value in rb.writer.tensors.values())
     rest = [
         *state["writer"]["ring"].values(),

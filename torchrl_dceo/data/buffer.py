@@ -198,7 +198,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             **self._reader.columns.spec(),
         }
 
-    def _state(self) -> dict[str, Any]:
+    def _views(self) -> dict[str, Any]:
         ring = self._reader.ring
         filled = min(int(ring.head.max()), ring.rows_per_stream)
         shape = (ring.num_streams, ring.rows_per_stream)
@@ -218,10 +218,15 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "transform": dict(self._transform.state_dict()),
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """The whole state: nested dictionaries of plain values and of copies of the tensors."""
+    def state_dict(self, *, copy: bool = True) -> dict[str, Any]:
+        """The whole state: nested dictionaries of plain values and of tensors.
+
+        Keyword Args:
+            copy (bool, optional): ``False`` for the tensors themselves instead of copies, which need no further
+                memory but are only good until the next step is written. Default: ``True``.
+        """
         with self._replay_lock, self._write_lock:
-            return _cloned(self._state())
+            return _cloned(self._views()) if copy else self._views()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state into a buffer built with the same arguments.
@@ -263,7 +268,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         again holds a whole state at any time, the old or the new one.
         """
         with self._replay_lock, self._write_lock:
-            save_state(path, self._state())
+            save_state(path, self._views())
 
     def loads(self, path: str | os.PathLike[str]) -> None:
         """Restores what :meth:`dumps` saved; see :meth:`load_state_dict`."""
