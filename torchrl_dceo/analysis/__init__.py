@@ -1,6 +1,42 @@
-"""Exact spectra and the measures that compare learned representations with them."""
+"""Exact spectra, the measures that compare what was learned with them, and the pictures of a run."""
 
+from torchrl_dceo.analysis.curves import Progress, draw_learning_curve, read_progress
+from torchrl_dceo.analysis.figures import draw_eigenfunctions, draw_options, draw_visits
+from torchrl_dceo.analysis.option_quality import OptionClimb, greedy_path, option_climb
+from torchrl_dceo.analysis.rollouts import draw_rollout, rollout_frames, save_rollout_gif
+from torchrl_dceo.analysis.run_pictures import draw_run
 from torchrl_dceo.analysis.similarity import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra import exact_eigenfunctions
+from torchrl_dceo.analysis.state_values import (
+    followed_eigenfunctions,
+    reachable_states,
+    state_values,
+    table_world,
+)
+from torchrl_dceo.analysis.stored import RunAnalysis, load_analysis, save_analysis
 
-__all__ = ["Similarity", "cosine_similarity", "exact_eigenfunctions"]
+__all__ = [
+    "OptionClimb",
+    "Progress",
+    "RunAnalysis",
+    "Similarity",
+    "cosine_similarity",
+    "draw_eigenfunctions",
+    "draw_learning_curve",
+    "draw_options",
+    "draw_rollout",
+    "draw_run",
+    "draw_visits",
+    "exact_eigenfunctions",
+    "followed_eigenfunctions",
+    "greedy_path",
+    "load_analysis",
+    "option_climb",
+    "reachable_states",
+    "read_progress",
+    "rollout_frames",
+    "save_analysis",
+    "save_rollout_gif",
+    "state_values",
+    "table_world",
+]

@@ -1,0 +1,162 @@
+"""How well options do what they are for: climb their eigenfunctions."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["OptionClimb", "greedy_path", "option_climb"]
+
+
+class OptionClimb(NamedTuple):
+    """What :func:`option_climb` returns, for every state an option may begin in and every option, ``[S, N]`` each.
+
+    Attributes:
+        score (Tensor): the share of the range above the state that the option has climbed where it ends, in [-1, 1];
+            NaN where there is nothing to climb.
+        best_score (Tensor): the same for the highest state on its way, in [0, 1].
+        gain (Tensor): how much it has climbed where it ends: its undiscounted return.
+    """
+
+    score: Tensor
+    best_score: Tensor
+    gain: Tensor
+
+    def mean(self) -> Tensor:
+        """Each option's score from random states, ``[N]``: the mean over those with something to climb."""
+        return self.score.nanmean(0)
+
+    def at(self, starts: Tensor) -> Tensor:
+        """Each option's score from the given states, ``[N]``; NaN if none of them has anything to climb."""
+        return self.score[starts.reshape(-1)].nanmean(0)
+
+
+@torch.no_grad()
+def option_climb(
+    option_values: Tensor, eigenfunctions: Tensor, next_state: Tensor, *, min_range: float = 0.05
+) -> OptionClimb:
+    r"""Measures how much of the range of its eigenfunction each option's greedy policy climbs.
+
+    From every state :math:`s` the greedy policy of option i is followed through the table, without slips and for as
+    long as it likes. It must come back to a state it has seen, and from then on goes round in circles (of length 1
+    where it bumps into a wall): there the option ends, and its value is the mean of :math:`f_i` over the circle. The
+    score is
+
+    .. math:: \frac{f_i(\text{end}) - f_i(s)}{\max_{s'} f_i(s') - f_i(s)}
+
+    with the maximum over all states that can be reached from :math:`s`: 1 if the option ends on the top, 0 if it
+    stays where it is, negative if it falls; clamped at -1. Where less than ``min_range`` of the function's whole
+    range is left above :math:`s` there is nothing to climb, and the score is NaN.
+
+    Args:
+        option_values (Tensor): :math:`Q_i(s, a)`, ``[S, N, A]``.
+        eigenfunctions (Tensor): the function that each option climbs, sign included, ``[S, N]``; see
+            :func:`~torchrl_dceo.analysis.followed_eigenfunctions`.
+        next_state (Tensor): the table of moves, ``[S, A]``.
+
+    Keyword Args:
+        min_range (float): the share of the whole range that must be left above a state. Default: 0.05.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis import option_climb
+        >>> corridor = torch.tensor([[0, 1], [0, 2], [1, 2]])  # left and right
+        >>> right, left = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0])
+        >>> values = torch.stack([right.expand(3, 2), left.expand(3, 2)], dim=1)
+        >>> heights = torch.tensor([[0.0], [1.0], [2.0]]).expand(3, 2)  # both should go right
+        >>> option_climb(values, heights, corridor).score.T.tolist()
+        [[1.0, 1.0, nan], [0.0, -1.0, nan]]
+    """
+    _check(option_values, eigenfunctions, next_state)
+    f = eigenfunctions.double()
+    following = next_state.gather(1, option_values.argmax(-1))
+    end, best = _walk(f, following)
+    top = _highest_reachable(f, next_state)
+    left = top - f
+    worth = left > min_range * (f.amax(0) - f.amin(0))
+    unit = left.where(worth, torch.nan)
+    score = ((end - f) / unit).clamp(-1, 1)
+    return OptionClimb(score, ((best - f) / unit).clamp(max=1), end - f)
+
+
+def greedy_path(action_values: Tensor, next_state: Tensor, start: int) -> list[int]:
+    """Returns the states that a greedy policy visits from a start, without slips, until it repeats one.
+
+    Args:
+        action_values (Tensor): Q(s, a), ``[S, A]``.
+        next_state (Tensor): the table of moves, ``[S, A]``.
+        start (int): the state that it begins in.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis import greedy_path
+        >>> corridor = torch.tensor([[0, 1], [0, 2], [1, 2]])
+        >>> greedy_path(torch.tensor([[0.0, 1.0]]).expand(3, 2), corridor, start=0)
+        [0, 1, 2]
+    """
+    following = next_state.gather(1, action_values.argmax(-1, keepdim=True)).squeeze(-1).tolist()
+    path, seen, state = [start], {start}, following[start]
+    while state not in seen:
+        path.append(state)
+        seen.add(state)
+        state = following[state]
+    return path
+
+
+def _check(option_values: Tensor, eigenfunctions: Tensor, next_state: Tensor) -> None:
+    if option_values.ndim != 3 or next_state.ndim != 2:
+        raise ValueError(
+            "option_values must be [S, N, A] and next_state [S, A], got "
+            f"{list(option_values.shape)} and {list(next_state.shape)}"
+        )
+    num_states, num_options, num_actions = option_values.shape
+    if eigenfunctions.shape != (num_states, num_options):
+        raise ValueError(
+            f"eigenfunctions must hold one column for each option, [{num_states}, {num_options}], got "
+            f"{list(eigenfunctions.shape)}"
+        )
+    if next_state.shape != (num_states, num_actions):
+        raise ValueError(
+            f"next_state must be [{num_states}, {num_actions}], got {list(next_state.shape)}"
+        )
+
+
+def _walk(f: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of f over the circle that the walk from each state ends in, and f's maximum on the way.
+
+    By doubling: what 2^(k+1) steps do is what 2^k steps do, twice. So S steps cost log2(S) gathers, for all
+    states and options at once.
+    """
+    num_states = f.shape[0]
+    jump = following
+    best = torch.maximum(f, f.gather(0, jump))
+    lowest = torch.minimum(_ids(f), jump)  # the smallest state id on the way
+    for _ in range(math.ceil(math.log2(max(num_states, 2)))):
+        best = torch.maximum(best, best.gather(0, jump))
+        lowest = torch.minimum(lowest, lowest.gather(0, jump))
+        jump = jump.gather(0, jump)
+    # After S steps a walk is on its circle, and every state of a circle is where some walk (its own) has got to.
+    # There the smallest id is the circle's, which serves as its name.
+    on_circle = torch.zeros_like(f).scatter_(0, jump, 1.0)
+    total = torch.zeros_like(f).scatter_add_(0, lowest, f * on_circle)
+    length = torch.zeros_like(f).scatter_add_(0, lowest, on_circle)
+    name = lowest.gather(0, jump)
+    return total.gather(0, name) / length.gather(0, name), best
+
+
+def _ids(f: Tensor) -> Tensor:
+    return torch.arange(f.shape[0], device=f.device).unsqueeze(-1).expand_as(f)
+
+
+def _highest_reachable(f: Tensor, next_state: Tensor) -> Tensor:
+    """The largest f that any policy can get to from each state."""
+    highest = f
+    for _ in range(f.shape[0]):
+        higher = torch.maximum(highest, highest[next_state].amax(1))
+        if torch.equal(higher, highest):
+            break
+        highest = higher
+    return highest

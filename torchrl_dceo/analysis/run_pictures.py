@@ -1,0 +1,131 @@
+"""Every picture of a run, drawn from what it stored."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchrl_dceo.analysis.curves import PROGRESS_FILE, draw_learning_curve, read_progress
+from torchrl_dceo.analysis.figures import draw_eigenfunctions, draw_options, draw_visits
+from torchrl_dceo.analysis.option_quality import OptionClimb, greedy_path, option_climb
+from torchrl_dceo.analysis.rollouts import draw_rollout, rollout_frames, save_rollout_gif
+from torchrl_dceo.analysis.similarity import Similarity, cosine_similarity
+from torchrl_dceo.analysis.spectra import exact_eigenfunctions
+from torchrl_dceo.analysis.state_values import reachable_states
+from torchrl_dceo.analysis.stored import ANALYSIS_FILE, RunAnalysis, load_analysis
+from torchrl_dceo.envs import GridWorldEnv
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_run"]
+
+_log = logging.getLogger(__name__)
+
+
+def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
+    """Draws all that a run directory has the numbers for, into the directory itself.
+
+    ``learning_curve.png`` from its log, ``progress.csv``; from ``analysis.npz``, where the world is a grid,
+    ``visits.png``, ``eigenfunctions.png``, ``options.png``, and one option's rollout as ``rollout.png`` and
+    ``rollout.gif``. What is left out, and why, goes to the log of this module.
+
+    Args:
+        run_dir (path-like): the directory of a run.
+
+    Returns:
+        list of Path: the pictures.
+
+    Raises:
+        FileNotFoundError: if the directory is missing, or is not that of a run.
+        ValueError: if what it holds is damaged.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> from torchrl_dceo.analysis import draw_run, save_analysis
+        >>> from torchrl_dceo.envs import make_env
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = save_analysis(folder, make_env("S..\\n..G"), counts=torch.arange(6))
+        ...     [path.name for path in draw_run(folder)]
+        ['visits.png']
+    """
+    folder = Path(run_dir)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no run directory at {folder}")
+    has_log, has_arrays = (folder / PROGRESS_FILE).is_file(), (folder / ANALYSIS_FILE).is_file()
+    if not has_log and not has_arrays:
+        raise FileNotFoundError(
+            f"{folder} is not the directory of a run: it holds neither {PROGRESS_FILE} nor {ANALYSIS_FILE}"
+        )
+    stored = load_analysis(folder) if has_arrays else None
+    drawn = []
+    if has_log:
+        num_states = None if stored is None else stored.env.get("num_states")
+        figure = draw_learning_curve(read_progress(folder), num_states)
+        drawn.append(_save(figure, folder / "learning_curve.png"))
+    else:
+        _log.info("no learning curve: %s holds no %s", folder, PROGRESS_FILE)
+    if stored is None:
+        _log.info("no maps: %s holds no %s, which a run writes when it ends", folder, ANALYSIS_FILE)
+    elif stored.grid is None:
+        _log.info("no maps: %s is no grid world", stored.env.get("name"))
+    else:
+        drawn += _draw_maps(folder, stored, stored.grid)
+    return drawn
+
+
+def _draw_maps(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+    drawn = []
+    if stored.counts is None:
+        _log.info("no state visitation: the world did not count its visits")
+    else:
+        drawn.append(_save(draw_visits(world.layout, stored.counts), folder / "visits.png"))
+    if stored.representation is None:
+        _log.info("no eigenfunctions: the agent learns no representation")
+    else:
+        similarity = _similarity(stored, world)
+        figure = draw_eigenfunctions(world.layout, stored.representation, similarity)
+        drawn.append(_save(figure, folder / "eigenfunctions.png"))
+    if stored.option_values is None:
+        _log.info("no options: the agent has none")
+    else:
+        drawn += _draw_options(folder, stored, world)
+    return drawn
+
+
+def _draw_options(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+    values, followed = stored.option_values, stored.followed
+    assert values is not None
+    climb = None if followed is None else option_climb(values, followed, world.next_state)
+    figure = draw_options(world, values, followed, climb)
+    drawn = [_save(figure, folder / "options.png")]
+    start = int(world._starts[0])
+    option = _farthest(climb, start)
+    path = greedy_path(values[:, option], world.next_state, start)
+    floor = None if followed is None else followed[:, option]
+    title = f"Greedy rollout of option {option + 1} from the start"
+    strip = draw_rollout(world.layout, path, floor, title=title)
+    drawn.append(_save(strip, folder / "rollout.png"))
+    frames = rollout_frames(world.layout, path, floor)
+    drawn.append(save_rollout_gif(folder / "rollout.gif", frames))
+    return drawn
+
+
+def _farthest(climb: OptionClimb | None, start: int) -> int:
+    """The option that climbs most from the start: the one to show."""
+    return 0 if climb is None else int(climb.gain[start].argmax())
+
+
+def _similarity(stored: RunAnalysis, world: GridWorldEnv) -> Similarity:
+    assert stored.representation is not None
+    reachable = reachable_states(world.next_state, world._starts).double()
+    d = min(stored.representation.shape[1], int(reachable.sum()))
+    values, exact = exact_eigenfunctions(world, d, rho=reachable)
+    return cosine_similarity(stored.representation[:, :d], exact, values, rho=reachable)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    figure.savefig(path)
+    return path

@@ -1,0 +1,101 @@
+"""One palette and one page for every picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "colormap", "describe", "grid_of_axes", "need", "new_figure"]
+
+COLOURS = {
+    "ink": "#2b2d42",
+    "quiet": "#8d99ae",
+    "wall": "#3a3f55",
+    "unvisited": "#c9cdd6",
+    "floor": "#ffffff",
+    "first": "#2a6f97",
+    "second": "#d1495b",
+    "third": "#2a9d8f",
+    "fourth": "#edae49",
+}
+"""What each thing is drawn in, in every picture."""
+
+_COLORMAPS = {
+    # The paper's state visitation: white to red, low to high.
+    "visits": ("#ffffff", "#fdd5c4", "#f77f5f", "#d7263d", "#7a0019"),
+    "signed": ("#1d4e89", "#6fa8d6", "#f7f7f7", "#ee8a6f", "#a4133c"),
+    "values": ("#fbfaf5", "#d6ecdf", "#8ccfc3", "#3d9fae", "#23648c"),
+}
+_SETTINGS = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.edgecolor": COLOURS["quiet"],
+    "axes.labelcolor": COLOURS["ink"],
+    "axes.titlecolor": COLOURS["ink"],
+    "text.color": COLOURS["ink"],
+    "xtick.color": COLOURS["ink"],
+    "ytick.color": COLOURS["ink"],
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+}
+_DPI = 150
+
+
+def need(module: str) -> Any:
+    """Imports an optional package when it is needed, or says which extra has it."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0]
+        package = {"PIL": "pillow"}.get(package, package)
+        raise ImportError(
+            f"pictures need {package}: pip install 'torchrl-dceo[analysis]'"
+        ) from error
+
+
+def new_figure(width: float, height: float, title: str | None = None) -> Figure:
+    """An empty figure in the common style, without pyplot: nothing global, and no window is ever opened."""
+    figure = need("matplotlib.figure").Figure(
+        figsize=(width, height), dpi=_DPI, layout="constrained"
+    )
+    if title is not None:
+        figure.suptitle(title, fontsize=11, fontweight="bold", color=COLOURS["ink"])
+    return figure
+
+
+def settings() -> Any:
+    """The context in which axes are made, so that they take the common style."""
+    return need("matplotlib").rc_context(_SETTINGS)
+
+
+def grid_of_axes(figure: Figure, count: int, columns: int) -> list[Axes]:
+    """As many axes as asked for, row by row; what is left over of the last row stays blank."""
+    columns = min(columns, count)
+    with settings():
+        axes = figure.subplots(-(-count // columns), columns, squeeze=False).flatten().tolist()
+    for blank in axes[count:]:
+        blank.set_axis_off()
+    return axes[:count]
+
+
+def colormap(name: str) -> Colormap:
+    """One of the palette's colormaps: ``visits``, ``signed`` or ``values``."""
+    return need("matplotlib.colors").LinearSegmentedColormap.from_list(name, _COLORMAPS[name])
+
+
+def describe(axes: Axes, x: str, y: str, title: str) -> None:
+    """Labels a panel of curves and takes off the frame that it does not need."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(title, loc="left", fontweight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=COLOURS["unvisited"], linewidth=0.6, alpha=0.6)
+    axes.set_axisbelow(True)

@@ -1,0 +1,215 @@
+"""Measures of what was learned, taken at every evaluation, on worlds whose states can be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from torchrl_dceo.analysis import (
+    cosine_similarity,
+    exact_eigenfunctions,
+    followed_eigenfunctions,
+    option_climb,
+    reachable_states,
+    save_analysis,
+    state_values,
+    table_world,
+)
+from torchrl_dceo.envs import StateCounts, TableEnv, find_transform
+from torchrl_dceo.modules import EigenReward, OptionQValueActor
+
+if TYPE_CHECKING:
+    from torchrl_dceo.training.agent import Agent
+    from torchrl_dceo.training.trainer import Trainer
+
+__all__ = ["OptionProbe", "SpectrumProbe", "eigen_reward", "option_actor", "save_run_analysis"]
+
+
+def eigen_reward(agent: Agent) -> EigenReward | None:
+    """Returns the reward of an agent's eigenoptions, with its encoder, or ``None`` if it has none.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.probes import eigen_reward
+        >>> env = make_env("NineRooms", room_size=3)
+        >>> eigen_reward(make_agent("dceo", env, num_options=4)).num_rewards
+        4
+        >>> eigen_reward(make_agent("ddqn", env)) is None
+        True
+    """
+    return next((m for m in agent.objectives.values() if isinstance(m, EigenReward)), None)
+
+
+def option_actor(agent: Agent) -> OptionQValueActor | None:
+    """Returns the options inside an agent's policy, or ``None`` if it has none.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.probes import option_actor
+        >>> option_actor(make_agent("dceo", make_env("NineRooms", room_size=3), num_options=4)).num_options
+        4
+    """
+    return next((m for m in agent.policy.modules() if isinstance(m, OptionQValueActor)), None)
+
+
+class SpectrumProbe:
+    r"""How close the representation is to the exact eigenfunctions, and how orthonormal.
+
+    Of the outputs that the options follow (and the constant one before them) it reports
+
+    - ``cosine_similarity``: mean :math:`|\cos|` with the eigenfunctions of the uniformly random walk, all states
+      alike;
+    - ``subspace_similarity``: the same, with whole subspaces compared where an eigenvalue repeats;
+    - ``orthogonality_error``: :math:`\|E[f f^\top] - I\|`, the Frobenius norm, over the states as often as they were
+      visited;
+    - ``feature_correlation``: the mean magnitude of the off-diagonal cosines of :math:`E[f f^\top]`: orthogonality
+      whatever the scale of f, for objectives that do not fix it.
+
+    Args:
+        max_states (int): larger worlds are left out, as their exact spectrum takes too long. Default: 2000.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training import TrainConfig, Trainer
+        >>> from torchrl_dceo.training.probes import SpectrumProbe
+        >>> env = make_env("NineRooms", room_size=3)
+        >>> trainer = Trainer(make_agent("dceo", env), env, TrainConfig(total_frames=1))
+        >>> sorted(SpectrumProbe()(trainer))
+        ['cosine_similarity', 'feature_correlation', 'orthogonality_error', 'subspace_similarity']
+    """
+
+    def __init__(self, max_states: int = 2000) -> None:
+        self.max_states = max_states
+        # The last world's spectrum: worlds that change have a new one.
+        self._exact: tuple[Tensor, int, Tensor, Tensor] | None = None
+
+    def __call__(self, trainer: Trainer) -> dict[str, float]:
+        """Returns the row's further numbers."""
+        world, reward = table_world(trainer.env), eigen_reward(trainer.agent)
+        if world is None or reward is None or world.num_states > self.max_states:
+            return {}
+        learned = state_values(reward.encoder, world).double()
+        kept = reachable_states(world.next_state, world._starts).double()
+        d = min(learned.shape[1], int(kept.sum()))
+        values, exact = self._spectrum(world, d, kept)
+        similarity = cosine_similarity(learned[:, :d], exact, values, rho=kept)
+        # Beyond these no option looks. Cut only now: a repeated eigenvalue may lie across the end.
+        used = min(d, reward.num_options + int(reward.skip_first))
+        error, correlation = _orthogonality(learned[:, :used], _visits(trainer, world, kept))
+        return {
+            "cosine_similarity": float(similarity.cosines[:used].mean()),
+            "subspace_similarity": float(similarity.subspace_cosines[:used].mean()),
+            "orthogonality_error": error,
+            "feature_correlation": correlation,
+        }
+
+    def _spectrum(self, world: TableEnv, d: int, kept: Tensor) -> tuple[Tensor, Tensor]:
+        cached = self._exact
+        if cached is None or cached[1] != d or not torch.equal(cached[0], world.next_state):
+            cached = (world.next_state.clone(), d, *exact_eigenfunctions(world, d, rho=kept))
+            self._exact = cached
+        return cached[2], cached[3]
+
+
+class OptionProbe:
+    r"""How well the eigenoptions climb: see :func:`~torchrl_dceo.analysis.option_climb`.
+
+    - ``option_climb``: the share of the range of its eigenfunction that an option's greedy policy climbs, mean over
+      options and states; ``option_climb_1``, … for each option;
+    - ``option_climb_start``: the same from the starts of the world (left out where no option has anything to climb
+      from there);
+    - ``option_climb_best``: the same for the highest state on the way, so that a policy that passes the top and
+      leaves it shows;
+    - ``option_return``: the undiscounted return :math:`f_i(\text{end}) - f_i(s)`, mean over options and states.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training import TrainConfig, Trainer
+        >>> from torchrl_dceo.training.probes import OptionProbe
+        >>> env = make_env("NineRooms", room_size=3)
+        >>> trainer = Trainer(make_agent("dceo", env, num_options=2), env, TrainConfig(total_frames=1))
+        >>> row = OptionProbe()(trainer)
+        >>> -1 <= row["option_climb"] <= row["option_climb_best"] <= 1, "option_climb_2" in row
+        (True, True)
+    """
+
+    def __call__(self, trainer: Trainer) -> dict[str, float]:
+        """Returns the row's further numbers."""
+        world, reward = table_world(trainer.env), eigen_reward(trainer.agent)
+        options = option_actor(trainer.agent)
+        if world is None or reward is None or options is None:
+            return {}
+        followed = followed_eigenfunctions(reward, state_values(reward.encoder, world))
+        climb = option_climb(state_values(options, world), followed, world.next_state)
+        each = climb.mean()
+        row = {
+            "option_climb": each.nanmean(),
+            "option_climb_start": climb.at(world._starts).nanmean(),
+            "option_climb_best": climb.best_score.nanmean(0).nanmean(),
+            "option_return": climb.gain.mean(),
+            **{f"option_climb_{i}": value for i, value in enumerate(each, start=1)},
+        }
+        return {name: float(value) for name, value in row.items() if bool(value.isfinite())}
+
+
+def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
+    """Stores what the pictures of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
+
+    The visits are those of training, discovery included.
+
+    Args:
+        trainer (Trainer): whose run is over, or at any moment of it.
+        run_dir (Path): the run's directory.
+
+    Returns:
+        Path: the file.
+    """
+    agent = trainer.agent
+    tables = list(_count_tables(trainer))
+    return save_analysis(
+        run_dir,
+        trainer.env,
+        encoder=_encoder(agent),
+        option_actor=option_actor(agent),
+        counts=torch.stack(tables).sum(0) if tables else None,
+        reward=eigen_reward(agent),
+    )
+
+
+def _encoder(agent: Agent) -> TensorDictModuleBase | None:
+    reward = eigen_reward(agent)
+    return None if reward is None else reward.encoder
+
+
+def _count_tables(trainer: Trainer) -> Iterator[Tensor]:
+    seen = set()
+    for env in (trainer.env, trainer.discovery_env):
+        counts = None if env is None else find_transform(env, StateCounts)
+        # Environments may count in one table, which must not count twice.
+        if counts is not None and counts.counts.data_ptr() not in seen:
+            seen.add(counts.counts.data_ptr())
+            yield counts.counts
+
+
+def _visits(trainer: Trainer, world: TableEnv, otherwise: Tensor) -> Tensor:
+    tables = [table for table in _count_tables(trainer) if int(table.sum())]
+    return torch.stack(tables).sum(0).double() if tables else otherwise
+
+
+def _orthogonality(f: Tensor, weight: Tensor) -> tuple[float, float]:
+    """‖E ffᵀ - I‖, and the mean |cosine| of two different columns under the weight."""
+    moments = f.T @ (f * (weight / weight.sum()).unsqueeze(-1))
+    error = torch.linalg.matrix_norm(moments - torch.eye(len(moments)).to(moments))
+    scale = moments.diagonal().clamp(min=1e-12).sqrt()
+    cosines = (moments / scale / scale.unsqueeze(-1)).abs()
+    pairs = max(1, len(moments) * (len(moments) - 1))
+    return float(error), float((cosines.sum() - cosines.diagonal().sum()) / pairs)
