@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.agents.counts import CountsConfig, make_counts
 from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
 from torchrl_dceo.agents.dceo_two_phase import DCEOTwoPhaseConfig, make_dceo_two_phase
+from torchrl_dceo.agents.dco import DCOConfig, make_dco
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.agents.diayn import DIAYNConfig, make_diayn
+from torchrl_dceo.agents.ez_greedy import EZGreedyConfig, make_ez_greedy
+from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.training.agent import Agent
 
 __all__ = ["AGENTS", "make_agent"]
@@ -28,6 +33,11 @@ AGENTS: dict[str, AgentKind] = {
     "dceo": AgentKind(DCEOConfig, make_dceo),
     "dceo_two_phase": AgentKind(DCEOTwoPhaseConfig, make_dceo_two_phase),
     "ddqn": AgentKind(DDQNConfig, make_ddqn),
+    "counts": AgentKind(CountsConfig, make_counts),
+    "ez_greedy": AgentKind(EZGreedyConfig, make_ez_greedy),
+    "rnd": AgentKind(RNDConfig, make_rnd),
+    "diayn": AgentKind(DIAYNConfig, make_diayn),
+    "dco": AgentKind(DCOConfig, make_dco),
 }
 
 

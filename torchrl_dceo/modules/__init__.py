@@ -1,13 +1,21 @@
 """Actors, exploration modules and rewards that compose into a TorchRL policy or pipeline."""
 
+from torchrl_dceo.modules.bonus import CountBonus, RNDBonus
+from torchrl_dceo.modules.diayn_reward import DIAYNReward
 from torchrl_dceo.modules.exploration import OptionExplorationModule
 from torchrl_dceo.modules.ez_greedy import EZGreedyModule
 from torchrl_dceo.modules.option_actor import OptionQValueActor
 from torchrl_dceo.modules.rewards import EigenReward
+from torchrl_dceo.modules.running import RunningMoments, RunningNormalizer
 
 __all__ = [
+    "CountBonus",
+    "DIAYNReward",
     "EZGreedyModule",
     "EigenReward",
     "OptionExplorationModule",
     "OptionQValueActor",
+    "RNDBonus",
+    "RunningMoments",
+    "RunningNormalizer",
 ]

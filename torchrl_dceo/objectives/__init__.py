@@ -1,7 +1,14 @@
-"""Loss modules: the Laplacian representation and the options learned from it."""
+"""Loss modules: the Laplacian representation, the options learned from it, and DIAYN's discriminator."""
 
 from torchrl_dceo.objectives.allo import ALLOLoss
+from torchrl_dceo.objectives.diayn import DIAYNLoss
 from torchrl_dceo.objectives.laplacian import GeneralizedLaplacianLoss, GraphDrawingLoss
 from torchrl_dceo.objectives.option_dqn import OptionDQNLoss
 
-__all__ = ["ALLOLoss", "GeneralizedLaplacianLoss", "GraphDrawingLoss", "OptionDQNLoss"]
+__all__ = [
+    "ALLOLoss",
+    "DIAYNLoss",
+    "GeneralizedLaplacianLoss",
+    "GraphDrawingLoss",
+    "OptionDQNLoss",
+]

@@ -1,0 +1,42 @@
+"""``counts``: ddqn with a bonus for rarely visited states, from perfect counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.envs import StateCounts, find_transform
+from torchrl_dceo.modules import CountBonus
+from torchrl_dceo.training.agent import Agent
+
+
+@dataclass
+class CountsConfig(DDQNConfig):
+    """Settings of ``counts``: those of ``ddqn`` and the weight of the bonus."""
+
+    bonus_scale: float = 1e-2  # β; the middle of the paper's search in 1e-4, 1e-3, 1e-2, 0.1, 1
+
+
+def make_counts(env: EnvBase, config: CountsConfig) -> Agent:
+    """Builds the agent: ddqn on rewards to which β/√n(s') was added, with the counts of the environment."""
+    counts = find_transform(env, StateCounts)
+    if counts is None:
+        raise ValueError(
+            "counts needs an environment that counts its states: build it with "
+            "make_env(…, visits='counts') or append a StateCounts transform"
+        )
+    ddqn = make_ddqn(env, config)
+    bonus = CountBonus(counts.bonus, scale=config.bonus_scale, state_key=("next", counts.state_key))
+    return Agent(
+        ddqn.policy,
+        {"bonus": bonus, **ddqn.objectives},
+        explorer=ddqn.explorer,
+        optimizer=ddqn.optimizer,
+        targets=ddqn.targets,
+        replay=dataclasses.replace(ddqn.replay, state_keys=(counts.state_key,)),
+        transforms=ddqn.transforms,
+        max_grad_norm=ddqn.max_grad_norm,
+    )

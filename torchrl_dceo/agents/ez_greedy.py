@@ -1,0 +1,53 @@
+"""``ez_greedy``: ddqn that explores by repeating actions for a heavy-tailed time (Dabney et al. 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensordict.nn import TensorDictSequential
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.agents.parts import (
+    LearnerConfig,
+    make_main_learner,
+    make_optimizer,
+    make_replay_settings,
+    make_targets,
+)
+from torchrl_dceo.modules import EZGreedyModule
+from torchrl_dceo.training.agent import Agent
+
+
+@dataclass
+class EZGreedyConfig(LearnerConfig):
+    """Settings of ``ez_greedy``: those of the main learner and of the repetitions."""
+
+    option_prob: float = 0.9  # μ; the paper: see each recipe (1 is the published method)
+    zeta_exponent: float = 2.0  # k; the paper, after Dabney et al.
+    max_duration: int = 10_000  # ours: the zeta distribution is cut here; Dabney et al. say as much
+
+
+def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
+    """Builds the agent: only the explorer differs from ddqn."""
+    main, main_loss = make_main_learner(env, config)
+    explorer = EZGreedyModule(
+        env.action_spec_unbatched,
+        eps_init=config.eps_init,
+        eps_end=config.eps_end,
+        annealing_num_steps=config.eps_frames,
+        annealing_start=config.eps_start,
+        option_prob=config.option_prob,
+        zeta_exponent=config.zeta_exponent,
+        max_duration=config.max_duration,
+    )
+    objectives = {"main": main_loss}
+    return Agent(
+        TensorDictSequential(main, explorer),
+        objectives,
+        explorer=explorer,
+        optimizer=make_optimizer(config, objectives),
+        targets=make_targets(config, [main_loss]),
+        replay=make_replay_settings(config),
+        transforms=[explorer.make_tensordict_primer()],
+        max_grad_norm=config.max_grad_norm,
+    )

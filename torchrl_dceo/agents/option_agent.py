@@ -1,0 +1,74 @@
+"""What agents with options have in common: a way to discover them, the options, and the main learner."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tensordict.nn import TensorDictSequential
+from torch import nn
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.agents.dceo_two_phase import discovery_phases
+from torchrl_dceo.agents.parts import (
+    LearnerConfig,
+    OptionConfig,
+    make_explorer,
+    make_main_learner,
+    make_optimizer,
+    make_options,
+    make_replay_settings,
+    make_targets,
+)
+from torchrl_dceo.training.agent import Agent, Phase
+
+
+def make_option_agent(
+    env: EnvBase,
+    learner: LearnerConfig,
+    options: OptionConfig,
+    discovery: Mapping[str, nn.Module],
+    num_options: int,
+    *,
+    discovery_frames: int | None,
+    window: bool = False,
+    step_keys: Sequence[str] = ("action",),
+) -> Agent:
+    """Builds an agent whose options follow an ``option_reward``.
+
+    Args:
+        env (EnvBase): the environment it is for.
+        learner (LearnerConfig): settings of the main learner.
+        options (OptionConfig): settings of the options and of the behaviour.
+        discovery (mapping of str to module): the objectives that end in an ``option_reward`` in the batch, in order.
+        num_options (int): how many rewards that has.
+
+    Keyword Args:
+        discovery_frames (int, optional): how long options are discovered without reward before they are frozen and the
+            main learner learns; ``None``: everything learns all the time.
+        window (bool): whether the rewards read the states between.
+        step_keys (sequence of str): what is stored with each step.
+    """
+    main, main_loss = make_main_learner(env, learner)
+    actor, option_loss = make_options(env, learner, options, num_options)
+    start, phases = learner.eps_start, (Phase("online"),)
+    if discovery_frames is not None:
+        start, phases = (
+            discovery_frames,
+            discovery_phases(discovery_frames, (*discovery, "option")),
+        )
+    explorer = make_explorer(env, learner, options, num_options, start)
+    objectives = {**discovery, "option": option_loss, "main": main_loss}
+    return Agent(
+        TensorDictSequential(main, actor, explorer),
+        objectives,
+        explorer=explorer,
+        optimizer=make_optimizer(learner, objectives),
+        targets=make_targets(learner, [option_loss, main_loss]),
+        replay=dataclasses.replace(
+            make_replay_settings(learner, window=window), step_keys=tuple(step_keys)
+        ),
+        phases=phases,
+        transforms=[explorer.make_tensordict_primer()],
+        max_grad_norm=learner.max_grad_norm,
+    )

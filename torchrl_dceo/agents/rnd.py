@@ -1,0 +1,56 @@
+"""``rnd``: ddqn with the bonus of random network distillation (Burda et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+from torchrl.envs import EnvBase
+from torchrl.objectives import RNDLoss
+
+from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.agents.parts import make_network_fn, make_optimizer, observation_key
+from torchrl_dceo.modules import RNDBonus, RunningNormalizer
+from torchrl_dceo.training.agent import Agent
+
+
+@dataclass
+class RNDConfig(DDQNConfig):
+    """Settings of ``rnd``: those of ``ddqn`` and of the bonus."""
+
+    bonus_scale: float = 0.5  # β; within the paper's search in 0.25, 0.5, 0.75, 1
+    rnd_features: int = 128  # ours: outputs of predictor and random network (Burda et al.: 512)
+    observation_clip: float = 5.0  # Burda et al.: normalised observations lie within ±5
+    predictor_fraction: float = 1.0  # ours: batches are small (Burda et al.: 0.25 of large ones)
+
+
+def make_rnd(env: EnvBase, config: RNDConfig) -> Agent:
+    """Builds the agent: ddqn on rewards to which β times the normalised prediction error at s' was added."""
+    ddqn = make_ddqn(env, config)
+    key = observation_key(env)
+    shape = env.observation_spec[key].shape[len(env.batch_size) :]
+    make_network = make_network_fn(env, config.network)
+    normalizer = RunningNormalizer(shape, clip=config.observation_clip)
+    predictor = nn.Sequential(normalizer, make_network(config.rnd_features))
+    target = nn.Sequential(normalizer, make_network(config.rnd_features))
+    loss = RNDLoss(predictor, target, update_fraction=config.predictor_fraction)
+    loss.set_keys(observation=("next", key))
+    bonus = RNDBonus(
+        predictor,
+        target,
+        scale=config.bonus_scale,
+        normalizer=normalizer,
+        observation_key=("next", key),
+    )
+    # The bonus first: it counts the batch in the statistics that the predictor's loss uses too.
+    objectives = {"bonus": bonus, "predictor": loss, **ddqn.objectives}
+    return Agent(
+        ddqn.policy,
+        objectives,
+        explorer=ddqn.explorer,
+        optimizer=make_optimizer(config, objectives),
+        targets=ddqn.targets,
+        replay=ddqn.replay,
+        transforms=ddqn.transforms,
+        max_grad_norm=ddqn.max_grad_norm,
+    )

@@ -1,0 +1,159 @@
+"""Exploration bonuses, added to the reward of a sampled batch: by perfect counts and by random network distillation."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+
+from torchrl_dceo.modules.running import RunningMoments, RunningNormalizer
+
+__all__ = ["CountBonus", "RNDBonus"]
+
+
+class _Bonus(TensorDictModuleBase):
+    """Adds β times a bonus to the reward; a subclass says which."""
+
+    def __init__(self, read: NestedKey, scale: float, reward_key: NestedKey) -> None:
+        super().__init__()
+        if not (scale >= 0 and math.isfinite(scale)):
+            raise ValueError(f"scale must be finite and not negative, got {scale}")
+        self.scale = scale
+        self.in_keys = [read, reward_key]
+        self.out_keys = [reward_key, "bonus"]
+
+    @abstractmethod
+    def _bonus(self, entry: Tensor) -> Tensor:
+        """The bonus of the batch, before β, from the entry that is read."""
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Writes reward + β·bonus, and the bonus itself."""
+        read, reward_key = self.in_keys
+        entry = tensordict.get(read, None)
+        if entry is None:
+            raise KeyError(
+                f"{type(self).__name__} reads {read!r}, which the batch does not hold: name it among the entries that "
+                "the replay buffer gives for next states"
+            )
+        reward = tensordict.get(reward_key)
+        bonus = self._bonus(entry).to(reward.dtype).view(reward.shape)
+        tensordict.set(reward_key, reward + self.scale * bonus)
+        tensordict.set("bonus", bonus)
+        return tensordict
+
+
+class CountBonus(_Bonus):
+    r"""The bonus of count-based exploration, :math:`\beta / \sqrt{n(s')}`, with the counts of now.
+
+    It runs before the main loss, on a batch from replay: a transition that was new when it was stored is worth
+    little once its state has become familiar. An n-step transition gets one bonus, that of its last state.
+
+    Args:
+        bonus (callable): maps state ids ``[*]`` to :math:`1/\sqrt{n(s)}`, e.g. the method ``bonus`` of an environment's
+            :class:`~torchrl_dceo.envs.StateCounts`.
+
+    Keyword Args:
+        scale (float): β.
+        state_key (NestedKey, optional): the ids. Default: ``("next", "state_id")``.
+        reward_key (NestedKey, optional): the reward that is added to. Default: ``("next", "reward")``.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl_dceo.modules import CountBonus
+        >>> counts = torch.tensor([4, 100, 1])
+        >>> add_bonus = CountBonus(lambda ids: counts[ids].rsqrt(), scale=0.1)
+        >>> batch = TensorDict({"next": {"state_id": torch.tensor([0, 1]), "reward": torch.zeros(2, 1)}}, [2])
+        >>> add_bonus(batch)["next", "reward"]
+        tensor([[0.0500],
+                [0.0100]])
+    """
+
+    def __init__(
+        self,
+        bonus: Callable[[Tensor], Tensor],
+        *,
+        scale: float,
+        state_key: NestedKey = ("next", "state_id"),
+        reward_key: NestedKey = ("next", "reward"),
+    ) -> None:
+        super().__init__(state_key, scale, reward_key)
+        self._of_states = bonus
+
+    def _bonus(self, entry: Tensor) -> Tensor:
+        return self._of_states(entry)
+
+
+class RNDBonus(_Bonus):
+    r"""The bonus of random network distillation (Burda et al. 2019, https://arxiv.org/abs/1810.12894).
+
+    The error :math:`\tfrac1k \lVert \hat g(x) - g(x) \rVert^2` of a predictor against a fixed random network at the
+    normalised next observation x, divided by the standard deviation of all errors so far. It is computed when
+    sampling, with the predictor of now; TorchRL's :class:`~torchrl.objectives.RNDLoss` trains the predictor.
+
+    Each call counts the batch in the statistics of observations and of errors, before both are used, unless the
+    module is in ``eval()`` mode. Burda et al. divide by the deviation of the intrinsic *return*, a running sum along
+    each rollout; samples from replay are in no order, so here it is the deviation of the bonus itself. As theirs, it
+    is over all time, so the bonus fades as the predictor learns.
+
+    Args:
+        predictor (nn.Module): the network that learns.
+        target (nn.Module): the random one. Its parameters are frozen by ``RNDLoss``.
+
+    Keyword Args:
+        scale (float): β.
+        normalizer (RunningNormalizer, optional): the normaliser that both networks begin with, to be updated here.
+        observation_key (NestedKey, optional): Default: ``("next", "pixels")``.
+        reward_key (NestedKey, optional): the reward that is added to. Default: ``("next", "reward")``.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torch import nn
+        >>> from torchrl.objectives import RNDLoss
+        >>> from torchrl_dceo.modules import RNDBonus, RunningNormalizer
+        >>> from torchrl_dceo.modules.networks import grid_net
+        >>> normalizer = RunningNormalizer((3, 13, 13))
+        >>> predictor, target = (nn.Sequential(normalizer, grid_net((3, 13, 13), 128)) for _ in range(2))
+        >>> add_bonus = RNDBonus(predictor, target, scale=0.5, normalizer=normalizer)
+        >>> loss = RNDLoss(predictor, target, update_fraction=1.0)
+        >>> loss.set_keys(observation=("next", "pixels"))
+        >>> pixels = torch.randint(256, (32, 3, 13, 13), dtype=torch.uint8)
+        >>> batch = TensorDict({"next": {"pixels": pixels, "reward": torch.zeros(32, 1)}}, [32])
+        >>> batch = add_bonus(batch)
+        >>> loss(batch)["loss_predictor"].backward()
+        >>> bool((batch["next", "reward"] == 0.5 * batch["bonus"]).all())
+        True
+    """
+
+    def __init__(
+        self,
+        predictor: nn.Module,
+        target: nn.Module,
+        *,
+        scale: float,
+        normalizer: RunningNormalizer | None = None,
+        observation_key: NestedKey = ("next", "pixels"),
+        reward_key: NestedKey = ("next", "reward"),
+    ) -> None:
+        super().__init__(observation_key, scale, reward_key)
+        self.predictor = predictor
+        self.target = target
+        self.normalizer = normalizer
+        self.errors = RunningMoments()
+
+    def _bonus(self, entry: Tensor) -> Tensor:
+        observation = entry if entry.is_floating_point() else entry.float()  # as RNDLoss does
+        if self.normalizer is not None and self.training:
+            self.normalizer.update(observation)
+        error = (self.predictor(observation) - self.target(observation)).square().mean(-1)
+        if self.training:
+            self.errors.update(error)
+        return error / self.errors.std

@@ -1,0 +1,150 @@
+"""DIAYN's discriminator: which skill led to this state?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase, TensorDictParams, unravel_key
+from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
+from torch import Tensor, nn
+from torchrl.objectives import LossModule
+
+__all__ = ["DIAYNLoss"]
+
+Reduction = Literal["mean", "sum", "none"]
+NO_SKILL = -1
+
+
+class DIAYNLoss(LossModule):
+    r"""The cross-entropy of DIAYN's discriminator, :math:`-\mathbb E[\log q(z \mid s')]`.
+
+    From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070). A step from s to
+    s' that was taken while skill z was active says that s' is a state of z: s' is the state one step on, whatever
+    the n of the batch's n-step transitions, as after it another skill may have been active. Steps without a skill,
+    ``option`` −1, are left out: the mean is over the others, and 0 (with a gradient of 0) if there is none.
+
+    Args:
+        discriminator (TensorDictModuleBase): maps a state to the N logits of :math:`q(z \mid s)`, its one out_key.
+            :class:`~torchrl_dceo.modules.DIAYNReward` makes the skills' rewards of the same module.
+
+    Keyword Args:
+        successor (NestedKey, optional): where s' is read, with the keys of the discriminator under it. Default:
+            ``"next"``; with n-step transitions pass the key that holds the state one step on.
+        reduction (str, optional): ``"mean"``, ``"sum"`` or ``"none"`` (0 where no skill was active). Default:
+            ``"mean"``.
+
+    The returned TensorDict holds ``loss_discriminator`` and, detached, ``skill_accuracy``: the share of steps with a
+    skill whose skill the discriminator finds (1/N is chance; 0 without such steps).
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from tensordict.nn import TensorDictModule
+        >>> from torchrl_dceo.objectives import DIAYNLoss
+        >>> net = torch.nn.Linear(2, 3)
+        >>> discriminator = TensorDictModule(net, in_keys=["observation"], out_keys=["skill_logits"])
+        >>> loss = DIAYNLoss(discriminator)
+        >>> batch = TensorDict(
+        ...     {"option": torch.tensor([0, 2, -1]), "next": {"observation": torch.randn(3, 2)}}, [3]
+        ... )
+        >>> loss(batch)["loss_discriminator"].backward()
+    """
+
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            option (NestedKey): the skill active during the step, −1 for none. Defaults to ``"option"``.
+            successor (NestedKey): where the state that the step led to is found. Defaults to ``"next"``.
+        """
+
+        option: NestedKey = "option"
+        successor: NestedKey = "next"
+
+    tensor_keys: _AcceptedKeys
+    default_keys = _AcceptedKeys
+    out_keys = ["loss_discriminator", "skill_accuracy"]
+
+    discriminator_network: TensorDictModule
+    discriminator_network_params: TensorDictParams
+    target_discriminator_network_params: TensorDictParams
+
+    def __init__(
+        self,
+        discriminator: TensorDictModuleBase,
+        *,
+        successor: NestedKey = "next",
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        if len(discriminator.out_keys) != 1:
+            raise ValueError(
+                f"the discriminator must have one out_key, got {list(discriminator.out_keys)}"
+            )
+        if reduction not in get_args(Reduction):
+            raise ValueError(f"reduction must be one of {get_args(Reduction)}, got {reduction!r}")
+        self.reduction = reduction
+        self.convert_to_functional(
+            discriminator, "discriminator_network", create_target_params=False
+        )
+        self.set_keys(successor=successor)
+
+    def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:
+        """There is no value estimator to tell."""
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """The skill, and the discriminator's keys under ``successor``."""
+        keys, observations = self.tensor_keys, self.discriminator_network.in_keys
+        return [keys.option, *(unravel_key((keys.successor, key)) for key in observations)]
+
+    def _read(self, tensordict: TensorDictBase, key: NestedKey, fix: str) -> Tensor:
+        value = tensordict.get(key, None)
+        if value is None:
+            raise KeyError(f"DIAYNLoss reads {key!r}, which the batch does not hold: {fix}")
+        return value
+
+    def _logits(self, tensordict: TensorDictBase) -> Tensor:
+        network, successor = self.discriminator_network, self.tensor_keys.successor
+        states = TensorDict(
+            {
+                key: self._read(
+                    tensordict, unravel_key((successor, key)), "say where it is with successor=…"
+                )
+                for key in network.in_keys
+            },
+            batch_size=tensordict.batch_size,
+        )
+        with self.discriminator_network_params.to_module(network, preserve_module_state=False):
+            return network(states).get(network.out_keys[0])
+
+    # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
+    @dispatch(auto_batch_size=False)
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Computes the loss from a batch of steps with the skills that were active."""
+        option = self._read(
+            tensordict,
+            self.tensor_keys.option,
+            "store it with the steps, e.g. make_replay_buffer(step_keys=['action', 'option'])",
+        )
+        logits = self._logits(tensordict)
+        skill = option.reshape(logits.shape[:-1])
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, -2) if logits.ndim > 1 else logits,
+            skill.flatten() if logits.ndim > 1 else skill,
+            ignore_index=NO_SKILL,
+            reduction="none",
+        ).view(skill.shape)
+        active = skill != NO_SKILL
+        count = active.sum().clamp(min=1)
+        if self.reduction == "mean":
+            loss = loss.sum() / count
+        elif self.reduction == "sum":
+            loss = loss.sum()
+        with torch.no_grad():
+            accuracy = (logits.argmax(-1) == skill).sum() / count
+        self._clear_weakrefs(tensordict, "discriminator_network_params")
+        return TensorDict({"loss_discriminator": loss, "skill_accuracy": accuracy})
