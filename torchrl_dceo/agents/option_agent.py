@@ -51,12 +51,11 @@ def make_option_agent(
     """
     main, main_loss = make_main_learner(env, learner)
     actor, option_loss = make_options(env, learner, options, num_options)
-    start, phases = learner.eps_start, (Phase("online"),)
+    start = learner.eps_start
+    phases: tuple[Phase, ...] = (Phase("online"),)
     if discovery_frames is not None:
-        start, phases = (
-            discovery_frames,
-            discovery_phases(discovery_frames, (*discovery, "option")),
-        )
+        start = discovery_frames
+        phases = discovery_phases(discovery_frames, (*discovery, "option"))
     explorer = make_explorer(env, learner, options, num_options, start)
     objectives = {**discovery, "option": option_loss, "main": main_loss}
     return Agent(

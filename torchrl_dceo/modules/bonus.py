@@ -147,7 +147,8 @@ class RNDBonus(_Bonus):
         self.predictor = predictor
         self.target = target
         self.normalizer = normalizer
-        self.errors = RunningMoments()
+        # Errors of untrained networks can be as small as 1e-4: the usual 1e-8 would weigh in.
+        self.errors = RunningMoments(eps=1e-12)
 
     def _bonus(self, entry: Tensor) -> Tensor:
         observation = entry if entry.is_floating_point() else entry.float()  # as RNDLoss does

@@ -20,6 +20,9 @@ class RunningMoments(nn.Module):
     Args:
         shape (sequence of int): the shape of one sample. Default: ``()``, a number.
 
+    Keyword Args:
+        eps (float): added to the variance before its root is taken. Default: ``1e-8``.
+
     Examples:
         >>> import torch
         >>> from torchrl_dceo.modules import RunningMoments
@@ -81,6 +84,7 @@ class RunningNormalizer(RunningMoments):
 
     Keyword Args:
         clip (float): the largest absolute value of the result. Default: ``5.0``, as in Burda et al. (2019).
+        eps (float): added to the variance before its root is taken. Default: ``1e-8``.
 
     Examples:
         >>> import torch
