@@ -1,0 +1,211 @@
+"""What holds for every agent: whatever is registered in ``AGENTS`` is tested here."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+from torchrl.objectives import LossModule
+
+import torchrl_dceo.agents
+from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import Agent, Phase, TrainConfig, Trainer
+
+WORLDS = {"NineRooms": {"room_size": 3}, "Maze": {}}
+TWO_PHASE = ("dceo_two_phase", "diayn")
+
+
+def make_world(name: str = "NineRooms", **settings):
+    return make_env(name, batch_size=8, visits="counts", **WORLDS[name], **settings)
+
+
+def make_trainer(
+    name: str, world: str = "NineRooms", *, seed: int = 0, frames: int = 2000, **train
+) -> Trainer:
+    torch.manual_seed(seed)
+    env = make_world(world, seed=seed)
+    settings = {"discovery_frames": 1000} if name in TWO_PHASE else {}
+    agent = make_agent(name, env, batch_size=16, target_period=5, **settings)
+    config = {"update_period": 32, "learning_starts": 200, "log_period": 1000, "progress": False}
+    return Trainer(
+        agent,
+        env,
+        TrainConfig(total_frames=frames, seed=seed, **{**config, **train}),
+        eval_env=make_world(world, seed=seed + 10),
+        discovery_env=make_world(world, seed=seed + 20, coverage=True),
+    )
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def untrained(request) -> Trainer:
+    """A trainer that has collected and learned nothing yet."""
+    torch.manual_seed(0)
+    trainer = make_trainer(request.param, frames=400, learning_starts=10**6)
+    trainer.run()
+    return trainer
+
+
+def losses(agent: Agent) -> dict[str, LossModule]:
+    return {k: v for k, v in agent.objectives.items() if isinstance(v, LossModule)}
+
+
+def storages(loss: LossModule) -> set[int]:
+    tensors = itertools.chain(loss.parameters(), loss.buffers())
+    return {t.untyped_storage().data_ptr() for t in tensors}
+
+
+def trained_parameters(loss: LossModule) -> list[Tensor]:
+    return [p for p in loss.parameters() if p.requires_grad]
+
+
+def test_main_learner_options_and_discovery_share_no_weights(untrained):
+    """Not even target networks or buffers."""
+    for (name, one), (other_name, other) in itertools.combinations(
+        losses(untrained.agent).items(), 2
+    ):
+        assert not storages(one) & storages(other), f"{name} and {other_name} share weights"
+
+
+def test_the_optimizer_holds_exactly_what_the_losses_train(untrained):
+    agent = untrained.agent
+    held = [id(p) for group in agent.optimizer.param_groups for p in group["params"]]
+    trained = [id(p) for loss in losses(agent).values() for p in trained_parameters(loss)]
+    assert len(held) == len(set(held)) and sorted(held) == sorted(trained)
+
+
+def moved(agent: Agent, phase: Phase, batch) -> set[str]:
+    """The losses whose parameters an update in this phase moves."""
+    before = {
+        name: [p.detach().clone() for p in trained_parameters(loss)]
+        for name, loss in losses(agent).items()
+    }
+    agent.update(batch, phase)
+    return {
+        name
+        for name, loss in losses(agent).items()
+        if any(
+            not torch.equal(old, new)
+            for old, new in zip(before[name], trained_parameters(loss), strict=True)
+        )
+    }
+
+
+def test_each_objective_moves_its_own_networks_only(untrained):
+    agent = untrained.agent
+    writers = tuple(set(agent.objectives) - set(losses(agent)))
+    for name in losses(agent):
+        phase = Phase("alone", objectives=(*writers, name))
+        assert moved(agent, phase, untrained.replay.sample()) == {name}
+
+
+def test_each_phase_moves_what_it_names(untrained):
+    agent = untrained.agent
+    for phase in agent.phases:
+        names = set(losses(agent))
+        expected = names if phase.objectives is None else names & set(phase.objectives)
+        assert moved(agent, phase, untrained.replay.sample()) == expected
+
+
+def test_the_policy_acts_with_the_weights_that_the_losses_train(untrained):
+    """Every trained parameter of the policy belongs to a loss, and it has those of the main learner."""
+    agent = untrained.agent
+    of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
+    assert of_policy <= set().union(*map(storages, losses(agent).values()))
+    main = {p.untyped_storage().data_ptr() for p in trained_parameters(losses(agent)["main"])}
+    assert main <= of_policy
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", AGENTS)
+def test_trains_2000_steps(name, world):
+    trainer = make_trainer(name, world)
+    row = trainer.run()
+    assert row["frames"] >= 2000 and row["updates"] > 40
+    assert row["phase"] == (1 if name in TWO_PHASE else 0)
+    for loss in losses(trainer.agent):
+        assert f"loss_{loss}" in row
+    assert all(math.isfinite(value) for value in row.values()), row
+    for parameter in trainer.agent.parameters():
+        assert parameter.isfinite().all()
+
+
+def fingerprint(trainer: Trainer) -> list[Tensor]:
+    return [t for _, t in sorted(trainer.agent.state_dict().items()) if isinstance(t, Tensor)]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_deterministic_for_a_seed(name):
+    """The same seed gives the same run to the bit; another seed another one."""
+    runs, rows = [], []
+    for seed in (3, 3, 4):
+        trainer = make_trainer(name, seed=seed, frames=600, log_period=600)
+        if name in TWO_PHASE:
+            assert trainer.phase.name == "discovery"
+        row = trainer.run()
+        row.pop("seconds")
+        rows.append({k: v for k, v in row.items() if not math.isnan(v)})
+        runs.append(fingerprint(trainer))
+    assert rows[0] == rows[1] != rows[2]
+    assert all(map(torch.equal, runs[0], runs[1]))
+    assert not all(map(torch.equal, runs[0], runs[2]))
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_save_and_load_restores_every_entry(name):
+    trainer = make_trainer(name, frames=600)
+    trainer.run()
+    fresh = make_trainer(name, seed=9)
+    assert not all(map(torch.equal, fingerprint(fresh), fingerprint(trainer)))
+    fresh.agent.load_state_dict(trainer.agent.state_dict())
+    assert all(map(torch.equal, fingerprint(fresh), fingerprint(trainer)))
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_wrong_setting_is_named_with_what_was_meant(name):
+    with pytest.raises(
+        ValueError, match=rf"unknown setting of {name} 'gama' \(did you mean 'gamma'\?\); choose"
+    ):
+        make_agent(name, make_world(), gama=0.9)
+
+
+def test_an_unknown_agent_is_named_with_what_was_meant():
+    with pytest.raises(ValueError, match=r"unknown agent 'diyan' \(did you mean 'diayn'\?\)"):
+        make_agent("diyan", make_world())
+
+
+def test_another_agent_is_one_builder_and_one_entry(monkeypatch):
+    """The loop trains an agent that it never heard of."""
+
+    @dataclass
+    class TimidConfig(DDQNConfig):
+        penalty: float = 0.1  # for living
+
+    class Penalty(torch.nn.Module):
+        def __init__(self, penalty: float) -> None:
+            super().__init__()
+            self.penalty = penalty
+
+        def forward(self, batch):
+            return batch.set(("next", "reward"), batch["next", "reward"] - self.penalty)
+
+    def make_timid(env, config):
+        ddqn = make_ddqn(env, config)
+        return Agent(
+            ddqn.policy,
+            {"penalty": Penalty(config.penalty), **ddqn.objectives},
+            explorer=ddqn.explorer,
+            optimizer=ddqn.optimizer,
+            targets=ddqn.targets,
+            replay=ddqn.replay,
+        )
+
+    kind = torchrl_dceo.agents.AgentKind(TimidConfig, make_timid)
+    monkeypatch.setitem(AGENTS, "timid", kind)
+    trainer = make_trainer("timid", frames=600)
+    assert math.isfinite(trainer.run()["loss_main"])
