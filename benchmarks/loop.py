@@ -1,0 +1,116 @@
+"""Speed of the online DCEO loop on Nine Rooms, and where its time goes: collecting, storing, sampling, updating.
+
+Printed for one update every 4 frames and one every frame, as shares of the loop measured in the same run; then sampling
+and storing with a full replay buffer against one that has just begun: nothing in the loop may slow as the replay fills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.training import TrainConfig, Trainer
+
+warnings.filterwarnings("ignore")
+TARGET = {4: 30, 1: 15}  # per cent outside the update
+
+
+class Clock:
+    """CPU seconds per part of the loop (one thread: equal to wall time, less what other processes take)."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            result = function(*args, **kwargs)
+            self.seconds[name] += time.process_time() - start
+            self.calls[name] += 1
+            return result
+
+        return wrapper
+
+
+def make_trainer(frames: int, period: int, capacity: int | None = None) -> Trainer:
+    torch.manual_seed(0)
+    env = make_env("NineRooms", seed=0, visits="counts")
+    config = TrainConfig(
+        total_frames=frames,
+        update_period=period,
+        learning_starts=200,
+        replay_capacity=capacity,
+        log_period=frames,
+        eval_period=frames,
+        progress=False,
+    )
+    return Trainer(make_agent("dceo", env), env, config)
+
+
+def shares(frames: int, period: int) -> None:
+    trainer, clock = make_trainer(frames, period), Clock()
+    trainer.agent.update = clock.timed("updating", trainer.agent.update)
+    trainer.replay.sample = clock.timed("sampling", trainer.replay.sample)
+    trainer.replay.extend = clock.timed("storing", trainer.replay.extend)
+    start = time.process_time()
+    trainer.run()
+    total = time.process_time() - start
+    parts = dict(clock.seconds)
+    parts["collecting and the rest"] = total - sum(parts.values())
+    outside = 100 * (1 - parts["updating"] / total)
+    print(f"one update per {period} frames: {frames / total:.0f} steps/s")
+    for name, seconds in parts.items():
+        each = f", {1e3 * seconds / clock.calls[name]:.2f} ms each" if name in clock.calls else ""
+        print(f"  {name:24s} {100 * seconds / total:5.1f} %{each}")
+    rest = parts["collecting and the rest"]
+    print(f"  collecting takes {1e3 * rest / frames:.2f} ms a frame")
+    print(f"  outside the update       {outside:5.1f} %   (target: at most {TARGET[period]} %)")
+
+
+def filling(rows: int) -> None:
+    """Storing and sampling with a buffer that has just begun, and with a full one."""
+    medians: dict[str, list[float]] = {"storing": [], "sampling": []}
+    trainer = make_trainer(rows, 4, capacity=rows)
+    many = trainer.env.rollout(1000, break_when_any_done=False)
+    data = many[:4].clone()
+    for size in (2_000, rows):
+        while len(trainer.replay) < 0.9 * size:
+            trainer.replay.extend(many)
+        for name, function in (
+            ("storing", lambda: trainer.replay.extend(data)),
+            ("sampling", trainer.replay.sample),
+        ):
+            times = []
+            for _ in range(300):
+                start = time.perf_counter()
+                function()
+                times.append(time.perf_counter() - start)
+            medians[name].append(sorted(times)[150])
+    for name, (few, full) in medians.items():
+        print(
+            f"{name:9s} with {rows} rows {1e6 * full:.0f} us, with 2,000 rows {1e6 * few:.0f} us: {full / few:.2f}x"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--frames", type=int, default=4_000)
+    arguments = parser.parse_args()
+    tune_process()
+    shares(arguments.frames, 4)
+    shares(arguments.frames // 3, 1)
+    filling(300_000)
+
+
+if __name__ == "__main__":
+    main()
