@@ -62,7 +62,7 @@ def test_every_field_says_where_its_value_comes_from():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["agent=dcoe"], "nine_rooms: unknown agent 'dcoe' (did you mean 'dceo'?); choose from "),
+        (["agent=dcceo"], "nine_rooms: unknown agent 'dcceo' (did you mean 'dceo'?); choose from "),
         (["sead=3"], "nine_rooms: unknown setting 'sead' (did you mean 'seed'?); choose from "),
         (
             ["agent.norm=log2"],
