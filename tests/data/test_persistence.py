@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import sys
 
 import pytest
 import torch
@@ -34,9 +37,11 @@ def state(offset: int = 0):
     }
 
 
+@pytest.mark.parametrize("small", [0, 20, 1 << 20])  # none, some, all tensors in the shared file
 @pytest.mark.parametrize("chunk", [4, 1 << 24])
-def test_round_trip(tmp_path, monkeypatch, chunk):
+def test_round_trip(tmp_path, monkeypatch, chunk, small):
     monkeypatch.setattr(persistence, "_CHUNK", chunk)
+    monkeypatch.setattr(persistence, "_SMALL", small)
     saved = state()
     save_state(tmp_path / "new" / "folder", saved)
     loaded = load_state(tmp_path / "new" / "folder")
@@ -45,7 +50,8 @@ def test_round_trip(tmp_path, monkeypatch, chunk):
     assert same(saved, load_state(tmp_path / "new" / "folder"))
 
 
-def test_only_bytes_and_json(tmp_path):
+def test_only_bytes_and_json(tmp_path, monkeypatch):
+    monkeypatch.setattr(persistence, "_SMALL", 0)
     save_state(tmp_path, state())
     names = {path.name for path in tmp_path.iterdir()}
     assert "state.json" in names and all(name.endswith(".bin") for name in names - {"state.json"})
@@ -56,24 +62,74 @@ def test_only_bytes_and_json(tmp_path):
 def test_a_crash_while_saving_leaves_the_old_state(tmp_path, monkeypatch):
     old = state()
     save_state(tmp_path, old)
-    write, calls = persistence._write, []
+    sync, calls = os.fsync, []
 
-    def fail_at_the_third(path, *args):
-        calls.append(path)
+    def fail_at_the_third(handle):
+        calls.append(handle)
         if len(calls) == 3:
             raise OSError("disk full")
-        return write(path, *args)
+        sync(handle)
 
-    monkeypatch.setattr(persistence, "_write", fail_at_the_third)
-    with pytest.raises(OSError, match="disk full"):
-        save_state(tmp_path, state(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(persistence, "_SMALL", 0)
+        patch.setattr(os, "fsync", fail_at_the_third)
+        with pytest.raises(OSError, match="disk full"):
+            save_state(tmp_path, state(1))
+    assert len(list(tmp_path.glob("*.bin"))) > 1
     assert same(load_state(tmp_path), old)
     save_state(tmp_path, state(2))
     assert int(load_state(tmp_path)["bytes"][0, 0, 0]) == 2
-    assert len(list(tmp_path.glob("*.bin"))) == 8  # the left-overs are gone
+    assert len(list(tmp_path.glob("*.bin"))) == 1  # the left-overs are gone
+
+
+def save_and_die(path, die_at: int, value: int) -> int:
+    """Saves in a child that dies by SIGKILL at its n-th file operation; returns how it ended."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    calls = 0
+
+    def count(event, args):
+        nonlocal calls
+        if event in ("open", "os.rename", "os.remove", "os.scandir", "os.listdir"):
+            calls += 1
+            if calls == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    save_state(path, {"x": torch.full((9,), value), "y": torch.full((5,), value)})
+    os._exit(0)
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_killed_at_any_moment_the_old_state_or_the_new_is_there(tmp_path, monkeypatch, small):
+    monkeypatch.setattr(persistence, "_SMALL", small)
+    save_state(tmp_path, {"x": torch.zeros(9), "y": torch.zeros(5)})
+    seen, last = [], 0
+    for die_at in range(1, 30):
+        status = save_and_die(tmp_path, die_at, value=die_at)
+        loaded = load_state(tmp_path)
+        values = {int(v) for tensor in loaded.values() for v in tensor}
+        assert values in ({last}, {die_at})
+        last = values.pop()
+        seen.append((status, last == die_at))
+        if status == 0:
+            break
+    assert set(seen) == {(-9, False), (-9, True), (0, True)}
+    assert len(list(tmp_path.iterdir())) == (4 if small == 0 else 2)
+
+
+def test_an_interrupted_save_is_cleared_away(tmp_path):
+    with pytest.raises(TypeError):
+        save_state(tmp_path, {"a": torch.arange(3), "x": object()})
+    with pytest.raises(FileNotFoundError):
+        load_state(tmp_path)
+    save_state(tmp_path, {"a": torch.arange(3)})
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".bin", ".json"]
 
 
 def test_what_shrinks_is_compressed_and_the_rest_mapped(tmp_path, monkeypatch):
+    monkeypatch.setattr(persistence, "_SMALL", 1000)
     monkeypatch.setattr(persistence, "_SAMPLE", 1000)
     flat = torch.arange(50, dtype=torch.uint8).repeat(7, 400)
     saved = {
@@ -90,8 +146,8 @@ def test_what_shrinks_is_compressed_and_the_rest_mapped(tmp_path, monkeypatch):
         [path.stat().st_size for path in sorted((tmp_path / name).glob("*.bin"))]
         for name in ("packed", "raw")
     ]
-    assert sizes[1] == [140_000, 139_993, 400, 100_000]
-    assert max(sizes[0][:2]) < 14_000 and sizes[0][2:] == [400, 100_000]
+    assert sizes[1] == [140_000, 139_993, 100_000, 400]
+    assert max(sizes[0][:2]) < 14_000 and sizes[0][2:] == [100_000, 400]
 
 
 def each_damage(good: bytes):
@@ -105,11 +161,13 @@ def each_damage(good: bytes):
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_damage_of_any_file_is_noticed(tmp_path, monkeypatch, compress):
-    monkeypatch.setattr(persistence, "_SAMPLE", 10)
+    monkeypatch.setattr(persistence, "_SMALL", 100)
+    monkeypatch.setattr(persistence, "_SAMPLE", 100)
     saved = {"x": torch.arange(100), "y": torch.rand(3), "z": {"é": 1e-3, "flag": True}}
     save_state(tmp_path, saved, compress=compress)
     files = sorted(tmp_path.iterdir())
-    assert [path.suffix for path in files] == [".bin", ".bin", ".json"]
+    assert [path.name[:5] for path in files] == ["0000-", "small", "state"]
+    assert (files[0].stat().st_size < 400) == compress
     for file in files:
         good = file.read_bytes()
         for bad in each_damage(good):

@@ -20,6 +20,7 @@ __all__ = ["load_state", "save_state"]
 _INDEX = "state.json"
 _FORMAT = "torchrl_dceo state 1"
 _CHUNK = 1 << 24  # bytes written at a time
+_SMALL = 1 << 20  # bytes of a tensor that gets a file of its own
 _SAMPLE = 1 << 18  # bytes by which it is judged whether a tensor is worth compressing
 
 
@@ -42,31 +43,34 @@ def _chunks(tensor: Tensor) -> Iterator[memoryview]:
 
 
 def _shrinks(tensor: Tensor) -> bool:
-    """Whether the tensor is large and its first bytes shrink to less than half."""
-    if tensor.nbytes < 4 * _SAMPLE:
-        return False
+    """Whether the first bytes of the tensor shrink to less than half."""
     sample = next(_chunks(tensor))[:_SAMPLE]
     return len(zlib.compress(sample, 1)) < len(sample) / 2
 
 
-def _write(path: Path, tensor: Tensor, compress: bool) -> dict[str, int]:
-    """Writes the bytes of a tensor; returns the size and the CRC-32 of the file."""
-    checksum = size = 0
-    packer = zlib.compressobj(1) if compress else None
+class _File:
+    """A file that is being written, its size and its CRC-32."""
 
-    def put(data: bytes | memoryview) -> None:
-        nonlocal checksum, size
-        file.write(data)
-        checksum, size = zlib.crc32(data, checksum), size + len(data)
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("wb")
+        self.size = self.checksum = 0
 
-    with path.open("wb") as file:
+    def write(self, data: bytes | memoryview) -> None:
+        self.file.write(data)
+        self.size, self.checksum = self.size + len(data), zlib.crc32(data, self.checksum)
+
+    def write_tensor(self, tensor: Tensor, packed: bool) -> None:
+        packer = zlib.compressobj(1) if packed else None
         for chunk in _chunks(tensor):
-            put(chunk if packer is None else packer.compress(chunk))
+            self.write(chunk if packer is None else packer.compress(chunk))
         if packer is not None:
-            put(packer.flush())
-        file.flush()
-        os.fsync(file.fileno())
-    return {"bytes": size, "crc32": checksum}
+            self.write(packer.flush())
+
+    def close(self) -> dict[str, int]:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        return {"bytes": self.size, "crc32": self.checksum}
 
 
 def _sync_directory(path: Path) -> None:
@@ -83,9 +87,9 @@ def save_state(
 ) -> None:
     """Saves nested dictionaries of tensors and plain values into a directory, atomically.
 
-    Every tensor goes to a new file; ``state.json`` is then replaced in one step and the old files
-    are removed. Whenever the process dies, the directory holds one whole state, old or new. Size and
-    checksum of every file are in ``state.json``, and so is its own.
+    Large tensors go to a file each, small ones share one. They are new files; ``state.json`` is then replaced in one
+    step and the old files are removed. Whenever the process dies, the directory holds one whole state, old or new.
+    Size and checksum of every file are in ``state.json``, and so is its own.
 
     Args:
         path (path-like): the directory; made if need be.
@@ -107,17 +111,28 @@ def save_state(
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
-    files: set[str] = set()
+    small = f"small-{token}.bin"
+    files: dict[str, dict[str, int]] = {}
+    shared = _File(directory / small)
+
+    def encode_tensor(value: Tensor) -> dict[str, Any]:
+        node = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+        if value.nbytes < _SMALL:
+            # Aligned, so that the bytes can be viewed in the tensor's own type.
+            shared.write(bytes(-shared.size % 16))
+            offset = shared.size
+            shared.write_tensor(value, False)
+            return {"file": small, "offset": offset, "zlib": False, **node}
+        name = f"{len(files):04d}-{token}.bin"
+        packed = compress and _shrinks(value)
+        file = _File(directory / name)
+        file.write_tensor(value, packed)
+        files[name] = file.close()
+        return {"file": name, "offset": 0, "zlib": packed, **node}
 
     def encode(value: Any) -> Any:
         if isinstance(value, Tensor):
-            name = f"{len(files):04d}-{token}.bin"
-            files.add(name)
-            packed = compress and _shrinks(value)
-            written = _write(directory / name, value, packed)
-            dtype = str(value.dtype).removeprefix("torch.")
-            shape = list(value.shape)
-            return {"file": name, "dtype": dtype, "shape": shape, "zlib": packed, **written}
+            return encode_tensor(value)
         if isinstance(value, dict):
             return {"items": [[str(key), encode(item)] for key, item in value.items()]}
         if isinstance(value, list | tuple):
@@ -128,7 +143,11 @@ def save_state(
             return {"value": value}
         raise TypeError(f"Cannot save a value of type {type(value).__name__} without pickle.")
 
-    payload = json.dumps(encode(state), allow_nan=False).encode()
+    try:
+        tree = encode(state)
+    finally:
+        files[small] = shared.close()
+    payload = json.dumps({"files": files, "tree": tree}, allow_nan=False).encode()
     temporary = directory / f"{_INDEX}.{token}"
     with temporary.open("wb") as file:
         file.write(_framed(payload))
@@ -172,34 +191,45 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not (directory / _INDEX).is_file():
         raise FileNotFoundError(f"No saved state in {directory}: it has no file {_INDEX}.")
 
+    index = _read_index(directory / _INDEX)
+    files = {name: _read(directory / name, facts) for name, facts in index["files"].items()}
+
     def decode(node: Any) -> Any:
         if "file" in node:
-            return _read(directory / node["file"], node)
+            return _tensor(files[node["file"]], node)
         if "items" in node:
             return {key: decode(item) for key, item in node["items"]}
         if "list" in node:
             return [decode(item) for item in node["list"]]
         return float(node["float"]) if "float" in node else node["value"]
 
-    return decode(_read_index(directory / _INDEX))
+    return decode(index["tree"])
 
 
-def _read(path: Path, node: dict[str, Any]) -> Tensor:
-    dtype, shape, size = getattr(torch, node["dtype"]), torch.Size(node["shape"]), node["bytes"]
+def _read(path: Path, facts: dict[str, int]) -> np.ndarray:
+    """The bytes of a file, which must be those that were written."""
+    size = facts["bytes"]
     if not path.is_file() or path.stat().st_size != size:
         raise ValueError(f"The saved state is damaged: {path} does not have its {size} bytes.")
-    if size == 0:
-        return torch.empty(shape, dtype=dtype)
+    if not size:
+        return np.empty(0, dtype=np.uint8)
     data = np.memmap(path, dtype=np.uint8, mode="c")
     checksum = 0
     for start in range(0, size, _CHUNK):
         checksum = zlib.crc32(data[start : start + _CHUNK].data, checksum)
-    if checksum != node["crc32"]:
+    if checksum != facts["crc32"]:
         raise ValueError(f"The saved state is damaged: the checksum of {path} differs.")
-    if node["zlib"]:
-        data = _unpacked(data, shape.numel() * dtype.itemsize)
-    elif size < _CHUNK:
-        data = np.array(data)
+    return data
+
+
+def _tensor(data: np.ndarray, node: dict[str, Any]) -> Tensor:
+    dtype, shape = getattr(torch, node["dtype"]), torch.Size(node["shape"])
+    size, offset = shape.numel() * dtype.itemsize, node["offset"]
+    if size == 0:
+        return torch.empty(shape, dtype=dtype)
+    data = _unpacked(data, size) if node["zlib"] else data[offset : offset + size]
+    if size < _SMALL:
+        data = np.array(data)  # free of its file
     return torch.from_numpy(data).view(dtype).view(shape)
 
 
@@ -207,7 +237,9 @@ def _unpacked(packed: np.ndarray, size: int) -> np.ndarray:
     """The bytes before compression, without a second copy of all of them."""
     data, filled, unpacker = np.empty(size, dtype=np.uint8), 0, zlib.decompressobj()
     for start in range(0, len(packed), _SAMPLE):
-        piece = np.frombuffer(unpacker.decompress(packed[start : start + _SAMPLE]), dtype=np.uint8)
+        piece = np.frombuffer(
+            unpacker.decompress(packed[start : start + _SAMPLE].data), dtype=np.uint8
+        )
         data[filled : filled + len(piece)] = piece
         filled += len(piece)
     return data

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,23 @@ from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.data import make_replay_buffer
-from torchrl_dceo.envs import StateCounts, find_transform, get_env_state, set_env_state
+from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.training.agent import Agent, Phase
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.evaluation import evaluate
+from torchrl_dceo.training.fingerprint import describe_agent, describe_env, plain
 from torchrl_dceo.training.loggers import CSVLog
 from torchrl_dceo.training.metrics import RunMetrics
 from torchrl_dceo.training.progress import ProgressLine
+from torchrl_dceo.training.run_directory import RunDirectory
+from torchrl_dceo.training.run_state import (
+    from_tensordict,
+    get_generators,
+    get_world,
+    set_generators,
+    set_world,
+    to_tensordict,
+)
 
 __all__ = ["TrainConfig", "Trainer"]
 
@@ -83,6 +94,8 @@ class Trainer:
         eval_env (EnvBase, optional): a batch of environments for greedy evaluation, one episode each.
         discovery_env (EnvBase, optional): the world without reward, for agents that have such a phase.
         run_dir (path-like, optional): where log and checkpoints go; nothing is written without it.
+        settings (mapping, optional): what the run was made from, e.g. a recipe's config: kept with the checkpoints
+            and compared when the run is resumed, besides all that is known of agent and environments.
         probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
     """
 
@@ -95,6 +108,7 @@ class Trainer:
         eval_env: EnvBase | None = None,
         discovery_env: EnvBase | None = None,
         run_dir: str | Path | None = None,
+        settings: Mapping[str, Any] | None = None,
         probes: tuple[Probe, ...] = (),
     ) -> None:
         if any(phase.reward_free for phase in agent.phases) and discovery_env is None:
@@ -108,6 +122,7 @@ class Trainer:
         self.metrics = RunMetrics()
         self.probes = probes
         self.last_row: dict[str, float] = {}
+        self.settings = {} if settings is None else dict(settings)
         self.env = self._prepare(env)
         self.eval_env = None if eval_env is None else self._prepare(eval_env)
         self.discovery_env = None if discovery_env is None else self._prepare(discovery_env)
@@ -115,6 +130,8 @@ class Trainer:
         self._collector: Collector | None = None
         self._carrier: TensorDict | None = None
         self.run_dir = None if run_dir is None else Path(run_dir)
+        self._directory = None if self.run_dir is None else RunDirectory(self.run_dir)
+        self._started = False
         self.log = None if self.run_dir is None else CSVLog(self.run_dir / "progress.csv")
         self.checkpoints = (
             None
@@ -124,7 +141,9 @@ class Trainer:
 
     def _prepare(self, env: EnvBase) -> EnvBase:
         for transform in self.agent.transforms:
-            env.append_transform(transform.clone())
+            # Not twice, if the same environment is trained in again.
+            if repr(transform) not in map(repr, getattr(env, "transform", ())):
+                env.append_transform(transform.clone())
         return env
 
     def _make_replay(self) -> Any:
@@ -132,13 +151,8 @@ class Trainer:
         observations = [
             key for key in ("pixels", "observation") if key in env.observation_spec.keys()
         ]
-        # An episode's last observation takes a row of its own.
-        capacity = (
-            self.config.replay_capacity
-            or self.config.total_frames + self.config.total_frames // 10 + 1000
-        )
         return make_replay_buffer(
-            capacity,
+            self._capacity(),
             n_steps=settings.n_steps,
             gamma=settings.gamma,
             batch_size=settings.batch_size,
@@ -149,6 +163,11 @@ class Trainer:
             window=settings.window,
             seed=self.config.seed,
         )
+
+    def _capacity(self) -> int:
+        # An episode's last observation takes a row of its own.
+        whole_run = self.config.total_frames + self.config.total_frames // 10 + 1000
+        return self.config.replay_capacity or whole_run
 
     @property
     def phase(self) -> Phase:
@@ -176,11 +195,27 @@ class Trainer:
 
     def run(self) -> dict[str, float]:
         """Trains to the end; returns the last row of the log."""
+        if self._directory is not None and not self._started:
+            self._directory.start(self.fingerprint())
+        self._started = True
+        try:
+            self._run()
+        finally:
+            self._stop_collecting()
+            if self._directory is not None:
+                self._directory.lock.release()
+        return self.last_row
+
+    def _run(self) -> None:
+        if self._directory is not None:
+            self._directory.lock.acquire()
         bar = ProgressLine(
             self.config.total_frames, self.counters.frames, enabled=self.config.progress
         )
         began, before = time.monotonic(), self.counters.seconds
         while self.counters.frames < self.config.total_frames:
+            while self._phase_is_over():
+                self._next_phase()
             for data in self._collect():
                 self._take(data)
                 self.counters.seconds = before + time.monotonic() - began
@@ -188,27 +223,29 @@ class Trainer:
                 if self._phase_is_over() or self.counters.frames >= self.config.total_frames:
                     break
             self._stop_collecting()
-            if self._phase_is_over():
-                self._next_phase()
-        if self.checkpoints is not None:
-            self._save()
         bar.close()
-        return self.last_row
 
     def _frames_per_batch(self) -> int:
         envs = max(1, self.world.batch_size.numel())
         return -(-self.config.update_period // envs) * envs
 
     def _collect(self) -> Any:
+        resumed = None if self._carrier is None else self._surroundings()
         self._collector = Collector(
             self.world,
             self.agent.policy,
             frames_per_batch=self._frames_per_batch(),
             total_frames=-1,
             no_cuda_sync=True,
+            track_traj_ids=False,
         )
-        if self._carrier is not None:  # a resumed run takes the very step it was about to take
-            self._collector._carrier = self._carrier
+        if resumed is not None:
+            # The new collector has reset its world and asked its policy once: a resumed run takes that back, and then
+            # the very step that it was about to take.
+            assert self._carrier is not None
+            self._set_surroundings(resumed)
+            device = self._collector._carrier.device
+            self._collector._carrier = self._carrier if device is None else self._carrier.to(device)
             self._carrier = None
         return iter(self._collector)
 
@@ -243,6 +280,7 @@ class Trainer:
     def _next_phase(self) -> None:
         self.counters.phase += 1
         self.counters.phase_frames = 0
+        self._carrier = None
         self.replay.empty()
 
     def _crossed(self, period: int) -> bool:
@@ -255,11 +293,7 @@ class Trainer:
         if last or self._crossed(config.log_period):
             evaluated = last or self._crossed(config.eval_period)
             self._write_row(evaluated)
-            if (
-                self.checkpoints is not None
-                and config.checkpoint_period
-                and self._crossed(config.checkpoint_period)
-            ):
+            if last or (config.checkpoint_period and self._crossed(config.checkpoint_period)):
                 self._save()
         shown = {name: self.last_row[name] for name in _SHOWN if name in self.last_row}
         bar.update(counters.frames, {"ε": float(self.agent.explorer.eps), **shown}, force=last)
@@ -290,39 +324,104 @@ class Trainer:
 
     # Saving and restoring
 
-    def _save(self) -> None:
-        assert self.checkpoints is not None
-        self.checkpoints.save(self.counters.frames, self.state())
-
-    def state(self) -> dict[str, Any]:
-        """Everything that the rest of the run depends on, as nested dictionaries of tensors and plain values."""
-        carrier = None if self._collector is None else self._collector._carrier
+    def fingerprint(self) -> dict[str, Any]:
+        """What the run is made of: agent, environments and every setting that its numbers depend on."""
+        train = asdict(self.config)
+        for free in ("total_frames", "checkpoint_period", "keep_checkpoints", "progress"):
+            del train[free]
+        train["replay_capacity"] = self._capacity()
+        # Those of the agent are described with it.
+        own = tuple(type(transform) for transform in self.agent.transforms)
+        envs = {name: describe_env(env, own) for name, env in self._envs().items()}
         return {
+            "settings": plain(self.settings),
+            "train": train,
+            "envs": envs,
+            "agent": describe_agent(self.agent),
+        }
+
+    def resume(self) -> int:
+        """Goes back to the newest whole checkpoint of the run directory, or to the start if there is none yet.
+
+        :meth:`run` then goes on as if the run had never been interrupted: to the last bit, if agent, environments and
+        seeds are made the same way. A directory whose run is made of something else is refused.
+
+        Returns:
+            The frames that the run had done at that point.
+        """
+        if self._directory is None or self.checkpoints is None or self.log is None:
+            raise ValueError("only a run with a run_dir can be resumed")
+        self._directory.open()
+        directory, own = self._directory, self.fingerprint()
+        try:
+            if self.checkpoints.steps():
+                state = self.checkpoints.load_latest(
+                    lambda state: directory.check(own, state["fingerprint"])
+                )
+                self.load_state(state)
+            else:
+                directory.check(own)
+                self.log.truncate(0)
+        except BaseException:
+            directory.lock.release()
+            raise
+        self._started = True
+        return self.counters.frames
+
+    def _save(self) -> None:
+        if self.checkpoints is None or self.log is None:
+            return
+        # The rows that the checkpoint counts must be on disk before it is.
+        with self.log.path.open() as file:
+            os.fsync(file.fileno())
+        state = {"fingerprint": self.fingerprint(), **self.state(copy=False)}
+        self.checkpoints.save(self.counters.frames, state)
+
+    def state(self, *, copy: bool = True) -> dict[str, Any]:
+        """Everything that the rest of the run depends on, as nested dictionaries of tensors and plain values.
+
+        Keyword Args:
+            copy (bool, optional): ``False`` for what is to be written at once: tensors of networks and replay are not
+                copied then. Default: ``True``.
+        """
+        carrier = self._carrier if self._collector is None else self._collector._carrier
+        state = {
             "counters": vars(self.counters).copy(),
             "agent": dict(self.agent.state_dict()),
             "learning": self.agent.learning_state(),
-            "replay": self.replay.state_dict(),
-            "envs": {name: _env_state(env) for name, env in self._envs().items()},
-            "carrier": None if carrier is None else _nested(carrier),
-            "rng": torch.get_rng_state(),
+            "replay": self.replay.state_dict(copy=False),
+            **self._surroundings(),
+            "carrier": None if carrier is None else from_tensordict(carrier),
             "log_rows": 0 if self.log is None else self.log.num_rows,
             "last_row": dict(self.last_row),
         }
+        return _copied(state) if copy else state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes back to what :meth:`state` returned, in a trainer built the same way."""
+        self._stop_collecting()
         self.counters = Counters(**state["counters"])
         self.agent.load_state_dict(state["agent"])
-        self.agent.load_learning_state(state["learning"])
+        # Copied: an optimizer goes on with the very tensors that it is given.
+        self.agent.load_learning_state(_copied(state["learning"]))
         self.replay.load_state_dict(state["replay"])
-        for name, env in self._envs().items():
-            _load_env_state(env, state["envs"][name])
-        if state["carrier"] is not None:
-            self._carrier = _unnested(state["carrier"], self.world.batch_size)
-        self.last_row = state["last_row"]
+        self.metrics = RunMetrics()
+        carrier = state["carrier"]
+        self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
+        self.last_row = dict(state["last_row"])
         if self.log is not None:
             self.log.truncate(state["log_rows"])
-        torch.set_rng_state(state["rng"])
+        self._set_surroundings(state)
+
+    def _surroundings(self) -> dict[str, Any]:
+        """What collecting changes besides the agent: worlds and random generators."""
+        envs = {name: get_world(env) for name, env in self._envs().items()}
+        return {"envs": envs, "generators": get_generators()}
+
+    def _set_surroundings(self, state: dict[str, Any]) -> None:
+        for name, env in self._envs().items():
+            set_world(env, state["envs"][name])
+        set_generators(state["generators"])
 
     def _envs(self) -> dict[str, EnvBase]:
         envs = {"train": self.env, "eval": self.eval_env, "discovery": self.discovery_env}
@@ -332,24 +431,9 @@ class Trainer:
 _SHOWN = ("train_return", "eval_return", "coverage")
 
 
-def _env_state(env: EnvBase) -> dict[str, Any]:
-    return {"world": get_env_state(env), "transforms": dict(env.state_dict())}
-
-
-def _load_env_state(env: EnvBase, state: dict[str, Any]) -> None:
-    env.load_state_dict(state["transforms"])
-    set_env_state(env, state["world"])
-
-
-def _nested(tensordict: TensorDict) -> dict[str, Any]:
-    return {
-        key: _nested(value) if isinstance(value, TensorDict) else value.clone()
-        for key, value in tensordict.items()
-    }
-
-
-def _unnested(state: dict[str, Any], batch_size: torch.Size) -> TensorDict:
-    entries = {
-        k: _unnested(v, batch_size) if isinstance(v, dict) else v.clone() for k, v in state.items()
-    }
-    return TensorDict(entries, batch_size=batch_size)
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
