@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrl_dceo.analysis.style import COLOURS, describe, grid_of_axes, new_figure
+from torchrl_dceo.analysis.style import COLOURS, describe, grid_of_axes, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,6 +58,7 @@ def read_progress(path: str | os.PathLike[str]) -> Progress:
     return {name: [_number(row[name], name, path) for row in rows] for name in rows[0] if name}
 
 
+@styled
 def draw_learning_curve(progress: Progress, num_states: int | None = None) -> Figure:
     """Draws the returns with ε, the coverage, and how good eigenfunctions and options are, as far as the log has them.
 
@@ -90,7 +92,7 @@ def _returns(axes: Axes, progress: Progress) -> None:
         axes.plot(frames, _smooth(values), color=COLOURS["first"], label="training")
     frames, values = _points(progress, "eval_return")
     if frames:
-        (line,) = axes.plot(frames, values, color=COLOURS["second"], label="greedy evaluation")
+        (line,) = axes.plot(frames, values, color=COLOURS["second"], label="evaluation")
         line.set(marker="o", markersize=2.5)
     low = min(
         0.0,
@@ -113,7 +115,17 @@ def _returns(axes: Axes, progress: Progress) -> None:
         twin.spines["right"].set_color(COLOURS["quiet"])
         handles, labels = [*handles, dots], [*labels, "ε"]
     if handles:
-        axes.legend(handles, labels, frameon=False, loc="best")
+        # Above the panel: inside, a curve would run through it sooner or later.
+        axes.legend(
+            handles,
+            labels,
+            frameon=False,
+            loc="lower right",
+            bbox_to_anchor=(1.1, 0.98),
+            ncols=len(handles),
+            handlelength=1.1,
+            columnspacing=0.9,
+        )
 
 
 def _coverage(axes: Axes, progress: Progress, num_states: int | None) -> None:
@@ -129,19 +141,24 @@ def _coverage(axes: Axes, progress: Progress, num_states: int | None) -> None:
             f"all {num_states} states",
             (1, num_states),
             xycoords=("axes fraction", "data"),
-            xytext=(-3, -3),
+            xytext=(-3, 2),
             textcoords="offset points",
             ha="right",
-            va="top",
+            va="bottom",
             fontsize=8,
             color=COLOURS["quiet"],
         )
-    axes.set_ylim(0, top * 1.08)
+    axes.set_ylim(0, top * 1.12)
 
 
 def _learned(axes: Axes, progress: Progress) -> None:
     describe(axes, "frames", "1 is perfect", "Eigenfunctions and options")
     low = 0.0
+    for name in progress:
+        if re.fullmatch(r"option_climb_\d+", name):  # each option, faint behind their mean
+            frames, values = _points(progress, name)
+            axes.plot(frames, values, color=COLOURS["first"], linewidth=0.6, alpha=0.25)
+            low = min(low, *values, 0.0)
     for name, (label, colour, line) in _LEARNED.items():
         frames, values = _points(progress, name)
         if frames:

@@ -13,10 +13,11 @@ from torchrl_dceo.analysis.similarity import Similarity
 from torchrl_dceo.analysis.style import (
     COLOURS,
     colormap,
+    explain,
     grid_of_axes,
     need,
     new_figure,
-    settings,
+    styled,
 )
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.layouts import Layout
@@ -29,6 +30,7 @@ __all__ = ["draw_eigenfunctions", "draw_options", "draw_visits"]
 _COLUMNS = 5
 
 
+@styled
 def draw_visits(layout: Layout, counts: Tensor, title: str = "State visitation") -> Figure:
     """Draws how often each state was visited, from white to red as in the paper; grey was never visited.
 
@@ -56,12 +58,12 @@ def draw_visits(layout: Layout, counts: Tensor, title: str = "State visitation")
     values = counts.double().where(visited, torch.nan)
     image = show_map(axes, layout, values, cmap=colormap("visits"), norm=norm)
     show_marks(axes, layout, size=9)
-    with settings():
-        bar = figure.colorbar(image, ax=axes, shrink=0.9, pad=0.03, label="visits")
+    bar = figure.colorbar(image, ax=axes, shrink=0.9, pad=0.03, label="visits", format="{x:g}")
     bar.outline.set_visible(False)
     return figure
 
 
+@styled
 def draw_eigenfunctions(
     layout: Layout, representation: Tensor, similarity: Similarity | None = None
 ) -> Figure:
@@ -90,9 +92,15 @@ def draw_eigenfunctions(
         norm = normalize(vmin=-limit, vmax=limit)
         show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
         axes.set_title(f"$f_{{{i + 1}}}$" + _alignment(similarity, i), pad=3)
+    if similarity is not None:
+        note = "|cos| with the exact eigenfunction"
+        if any(end - first > 1 for first, end in similarity.groups):
+            note += " · * repeated eigenvalue: of its whole subspace"
+        explain(figure, note)
     return figure
 
 
+@styled
 def draw_options(
     env: GridWorldEnv,
     option_values: Tensor,
@@ -134,6 +142,8 @@ def draw_options(
         if share is not None and share == share:
             title += f" · climbs {share:.2f}"
         axes.set_title(title, pad=3)
+    note = "arrow: greedy move · dot: stays"
+    explain(figure, note + ("" if followed is None else " · ring: top of the eigenfunction"))
     return figure
 
 
@@ -143,7 +153,7 @@ def _small_maps(layout: Layout, count: int, title: str, size: float) -> tuple[Fi
     shape = layout.height / layout.width
     # A title must fit above a single narrow map too.
     width = max(columns * size, 3.4)
-    figure = new_figure(width, rows * (size * shape + 0.25) + 0.4, title)
+    figure = new_figure(width, rows * (size * shape + 0.16) + 0.45, title)
     return figure, grid_of_axes(figure, count, columns)
 
 

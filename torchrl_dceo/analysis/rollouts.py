@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrl_dceo.analysis.maps_drawing import map_image
-from torchrl_dceo.analysis.style import COLOURS, colormap, grid_of_axes, need, new_figure
+from torchrl_dceo.analysis.style import COLOURS, colormap, grid_of_axes, need, new_figure, styled
 from torchrl_dceo.envs.layouts import Layout
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def rollout_frames(
     return frames
 
 
+@styled
 def draw_rollout(
     layout: Layout,
     path: Sequence[int],
@@ -100,7 +101,7 @@ def draw_rollout(
     steps = [round(i * last / max(1, count - 1)) for i in range(count)]
     frames = rollout_frames(layout, path, values)
     width = 1.9
-    height = width * layout.height / layout.width + 0.65
+    height = width * layout.height / layout.width + 0.5
     figure = new_figure(max(width * count, 3.6), height, title)
     for axes, step in zip(grid_of_axes(figure, count, count), steps, strict=True):
         axes.imshow(frames[step])

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "colormap", "describe", "grid_of_axes", "need", "new_figure"]
+__all__ = [
+    "COLOURS",
+    "colormap",
+    "describe",
+    "explain",
+    "grid_of_axes",
+    "need",
+    "new_figure",
+    "styled",
+]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 COLOURS = {
     "ink": "#2b2d42",
@@ -49,8 +64,6 @@ _DPI = 150
 
 def need(module: str) -> Any:
     """Imports an optional package when it is needed, or says which extra has it."""
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -71,16 +84,26 @@ def new_figure(width: float, height: float, title: str | None = None) -> Figure:
     return figure
 
 
-def settings() -> Any:
-    """The context in which axes are made, so that they take the common style."""
-    return need("matplotlib").rc_context(_SETTINGS)
+def styled(draw: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Lets a function draw in the common style, and leaves the user's own settings as they are."""
+
+    @functools.wraps(draw)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with need("matplotlib").rc_context(_SETTINGS):
+            return draw(*args, **kwargs)
+
+    return wrapped
+
+
+def explain(figure: Figure, text: str) -> None:
+    """A quiet line beneath the panels that says what their signs mean."""
+    figure.supxlabel(text, fontsize=8, color=COLOURS["quiet"])
 
 
 def grid_of_axes(figure: Figure, count: int, columns: int) -> list[Axes]:
     """As many axes as asked for, row by row; what is left over of the last row stays blank."""
     columns = min(columns, count)
-    with settings():
-        axes = figure.subplots(-(-count // columns), columns, squeeze=False).flatten().tolist()
+    axes = figure.subplots(-(-count // columns), columns, squeeze=False).flatten().tolist()
     for blank in axes[count:]:
         blank.set_axis_off()
     return axes[:count]
@@ -96,6 +119,7 @@ def describe(axes: Axes, x: str, y: str, title: str) -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, loc="left", fontweight="bold")
+    axes.xaxis.set_major_formatter(need("matplotlib.ticker").EngFormatter(sep=""))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=COLOURS["unvisited"], linewidth=0.6, alpha=0.6)
     axes.set_axisbelow(True)
