@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/compose.py
+	$(BIN)/python -W ignore examples/demo.py
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 -q

@@ -21,9 +21,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_env
 from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import TrainConfig, Trainer
+from torchrl_dceo.training.probes import OptionProbe, SpectrumProbe, save_run_analysis
 
 CONFIG = Path(__file__).parent / "config"
 EVAL_EPISODES = 20
@@ -38,6 +40,9 @@ def run(config: DictConfig) -> float:
     agent_settings, env_settings_ = dict(settings["agent"]), dict(settings["env"])
     agent_name, env_name = agent_settings.pop("name"), env_settings_.pop("name")
     train = TrainConfig(**{k: v for k, v in settings.items() if k not in _OWN})
+    run_dir = Path(
+        settings["resume"] or settings["run_dir"] or HydraConfig.get().runtime.output_dir
+    )
     torch.manual_seed(train.seed)
     env = make_env(env_name, seed=train.seed, visits="counts", **env_settings_)
     agent = make_agent(agent_name, env, **agent_settings)
@@ -58,9 +63,12 @@ def run(config: DictConfig) -> float:
         )
         if reward_free
         else None,
-        run_dir=settings["resume"] or settings["run_dir"] or HydraConfig.get().runtime.output_dir,
+        run_dir=run_dir,
+        probes=(SpectrumProbe(), OptionProbe()),
     )
     row = trainer.run()
+    save_run_analysis(trainer, run_dir)
+    draw_run(run_dir)
     return row.get("eval_return", float("nan"))
 
 
