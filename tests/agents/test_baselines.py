@@ -1,0 +1,156 @@
+"""What is particular to ``counts``, ``rnd``, ``ez_greedy`` and ``diayn``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import StateCounts, find_transform, make_env
+from torchrl_dceo.training import TrainConfig, Trainer
+
+
+def make_world(**settings):
+    settings = {"visits": "counts", **settings}
+    return make_env("NineRooms", room_size=3, batch_size=16, max_steps=20, seed=0, **settings)
+
+
+def collected(agent, env, frames: int = 640, **train) -> Trainer:
+    train = {"learning_starts": 10**6, "update_period": 32, "progress": False, **train}
+    trainer = Trainer(
+        agent,
+        env,
+        TrainConfig(total_frames=frames, **train),
+        discovery_env=make_world(coverage=True),
+    )
+    trainer.run()
+    return trainer
+
+
+# counts
+
+
+def test_counts_adds_the_bonus_of_the_environments_counts_of_now():
+    env = make_world()
+    agent = make_agent("counts", env, bonus_scale=0.1)
+    trainer = collected(agent, env)
+    table = find_transform(env, StateCounts).counts
+    assert table.sum() > 600
+    for _ in range(2):
+        batch = trainer.replay.sample()
+        n = table[batch["next", "state_id"]].clamp(min=1).float()
+        expected = batch["next", "reward"][:, 0] + 0.1 / n.sqrt()
+        torch.testing.assert_close(
+            agent.objectives["bonus"](batch)["next", "reward"][:, 0], expected
+        )
+        table += 1000  # states become familiar after the transitions were stored
+
+
+def test_counts_needs_counts():
+    with pytest.raises(ValueError, match="visits='counts'"):
+        make_agent("counts", make_world(visits=None))
+
+
+def test_counts_with_coverage_too():
+    agent = make_agent("counts", make_world(visits="coverage"))
+    assert list(agent.objectives) == ["bonus", "main"]
+
+
+def test_main_learner_learns_from_the_bonus():
+    """Without any reward from the world, values rise with β."""
+    values = {}
+    for scale in (0.0, 1.0):
+        torch.manual_seed(0)
+        env = make_world()
+        agent = make_agent("counts", env, bonus_scale=scale, lr=1e-3)
+        trainer = collected(agent, env, learning_starts=100, update_period=16)
+        batch = trainer.replay.sample()
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            values[scale] = agent.policy[0](batch)["chosen_action_value"].mean()
+    assert values[1.0] > values[0.0] + 0.05
+
+
+# rnd
+
+
+def test_rnd_statistics_count_each_update_once_and_are_saved():
+    env = make_world()
+    agent = make_agent("rnd", env, batch_size=8)
+    trainer = collected(agent, env, learning_starts=320)
+    updates = trainer.counters.updates
+    bonus = agent.objectives["bonus"]
+    assert updates == 10
+    assert bonus.normalizer.count == bonus.errors.count == 8 * updates
+    assert bonus.normalizer.mean.shape == (3, 13, 13)
+    torch.manual_seed(1)
+    fresh = make_agent("rnd", make_world(), batch_size=8)
+    fresh.load_state_dict(agent.state_dict())
+    batch = trainer.replay.sample()
+    assert torch.equal(
+        fresh.objectives["bonus"](batch.clone())["bonus"], bonus(batch.clone())["bonus"]
+    )
+
+
+def test_rnd_trains_the_predictor_and_never_the_random_network():
+    env = make_world()
+    agent = make_agent("rnd", env)
+    predictor, target = (
+        getattr(agent.objectives["bonus"], name).state_dict() for name in ("predictor", "target")
+    )
+    before = {k: v.clone() for k, v in predictor.items()}, {k: v.clone() for k, v in target.items()}
+    collected(agent, env, learning_starts=100)
+    weights = [key for key in target if "layers" in key]
+    assert weights and all(torch.equal(target[key], before[1][key]) for key in weights)
+    assert not any(torch.equal(predictor[key], before[0][key]) for key in weights)
+
+
+def test_rnd_reads_vectors_too():
+    env = make_env("S.....\n......", observation="xy", batch_size=16, max_steps=20, seed=0)
+    agent = make_agent("rnd", env)
+    trainer = Trainer(
+        agent,
+        env,
+        TrainConfig(total_frames=640, learning_starts=100, update_period=32, progress=False),
+    )
+    row = trainer.run()
+    assert row["loss_predictor"] > 0
+
+
+# ez_greedy
+
+
+def test_ez_greedy_repeats_actions_with_probability_mu():
+    shares = {}
+    for mu in (0.0, 0.9):
+        env = make_world()
+        trainer = collected(make_agent("ez_greedy", env, option_prob=mu), env, log_period=640)
+        shares[mu] = trainer.last_row["option_share"]
+    assert shares[0.0] == 0.0
+    assert shares[0.9] > 0.85
+
+
+# diayn
+
+
+def test_diayn_stores_the_skill_and_learns_where_it_led():
+    trainer = collected(make_agent("diayn", make_world(), num_options=3), make_world())
+    batch = trainer.replay.sample()
+    skills = set(batch["option"].tolist())
+    assert skills <= {-1, 0, 1, 2} and len(skills) > 2
+    assert trainer.agent.objectives["discriminator"].in_keys == [
+        "option",
+        ("successor", "pixels"),
+    ]
+
+
+def test_diayn_discovers_without_reward_then_keeps_its_skills():
+    agent = make_agent("diayn", make_world(), discovery_frames=500)
+    discovery, learning = agent.phases
+    assert (discovery.frames, discovery.reward_free, learning.reward_free) == (500, True, False)
+    assert tuple(discovery.objectives) == ("discriminator", "reward", "option")
+    assert tuple(learning.objectives) == ("main",)
+    agent.explorer.step(500)
+    assert float(agent.explorer.eps) == 1.0
+    agent.explorer.step(1000)
+    assert float(agent.explorer.eps) < 1.0
