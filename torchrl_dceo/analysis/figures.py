@@ -84,7 +84,7 @@ def draw_eigenfunctions(
         ['$f_{1}$', '$f_{2}$', '$f_{3}$']
     """
     d = representation.shape[1]
-    figure, cells = _small_maps(layout, d, "Eigenfunctions of the Laplacian, as learned", 1.55)
+    figure, cells = _small_maps(layout, d, "Eigenfunctions of the Laplacian", 1.55)
     normalize = need("matplotlib.colors").Normalize
     for i, axes in enumerate(cells):
         values = representation[:, i]

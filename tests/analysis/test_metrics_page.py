@@ -1,0 +1,56 @@
+"""The glossary names every column that an agent can write."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import TrainConfig, Trainer
+from torchrl_dceo.training.probes import OptionProbe, SpectrumProbe
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def glossary() -> set[str]:
+    """Every name in the first cell of a table's row."""
+    cells = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_column_is_in_the_glossary(name):
+    settings = {"room_size": 3, "visits": "counts"}
+    env = make_env("NineRooms", **settings)
+    agent = make_agent(
+        name,
+        env,
+        max_grad_norm=1.0,
+        **(
+            {"discovery_frames": 24}
+            if "discovery_frames" in AGENTS[name].config.__dataclass_fields__
+            else {}
+        ),
+    )
+    trainer = Trainer(
+        agent,
+        env,
+        TrainConfig(
+            total_frames=48, learning_starts=8, eval_period=16, log_period=16, progress=False
+        ),
+        eval_env=make_env("NineRooms", room_size=3, batch_size=2, max_steps=5),
+        discovery_env=make_env("NineRooms", coverage=True, **settings),
+        probes=(SpectrumProbe(), OptionProbe()),
+    )
+    columns = set(trainer.run())
+    numbered = {column for column in columns if re.fullmatch(r"option_climb_\d+", column)}
+    assert "loss_main" in columns
+    assert columns - numbered <= glossary()
+
+
+def test_pictures_of_the_page_are_there():
+    pictures = re.findall(r"\]\((images/[^)]+)\)", PAGE.read_text())
+    assert pictures and all((PAGE.parent / picture).is_file() for picture in pictures)
