@@ -49,8 +49,8 @@ class WithConstant(nn.Module):
     Examples:
         >>> import torch
         >>> from torchrl_dceo.agents.dco import WithConstant
-        >>> WithConstant(torch.nn.Linear(3, 1))(torch.zeros(5, 3))[:, 0]
-        tensor([1., 1., 1., 1., 1.])
+        >>> WithConstant(torch.nn.Linear(3, 1))(torch.zeros(5, 3))[:, 0].tolist()
+        [1.0, 1.0, 1.0, 1.0, 1.0]
     """
 
     def __init__(self, net: nn.Module) -> None:

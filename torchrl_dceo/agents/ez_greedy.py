@@ -24,7 +24,7 @@ class EZGreedyConfig(LearnerConfig):
 
     option_prob: float = 0.9  # μ; the paper: see each recipe (1 is the published method)
     zeta_exponent: float = 2.0  # k; the paper, after Dabney et al.
-    max_duration: int = 10_000  # ours: the zeta distribution is cut here; Dabney et al. say as much
+    max_duration: int = 10_000  # ours: the zeta distribution is cut here
 
 
 def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
