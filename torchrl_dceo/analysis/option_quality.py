@@ -131,9 +131,8 @@ def _walk(f: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
     states and options at once.
     """
     num_states = f.shape[0]
-    jump = following
-    best = torch.maximum(f, f.gather(0, jump))
-    lowest = torch.minimum(_ids(f), jump)  # the smallest state id on the way
+    # After k rounds: where 2^k steps lead, the highest f and the smallest state id of the first 2^k states.
+    jump, best, lowest = following, f, _ids(f)
     for _ in range(math.ceil(math.log2(max(num_states, 2)))):
         best = torch.maximum(best, best.gather(0, jump))
         lowest = torch.minimum(lowest, lowest.gather(0, jump))
