@@ -8,8 +8,9 @@ import sys
 
 import pytest
 import torch
+from tensordict import TensorDict
 
-from torchrl_dceo.data import persistence
+from torchrl_dceo.data import make_replay_buffer, persistence
 from torchrl_dceo.data.persistence import load_state, save_state
 
 
@@ -208,3 +209,37 @@ def test_the_index_is_json(tmp_path):
 def test_what_would_need_pickle_is_refused(tmp_path):
     with pytest.raises(TypeError, match="Cannot save a value of type object without pickle"):
         save_state(tmp_path, {"x": object()})
+
+
+def test_what_is_saved_depends_on_what_is_held_alone():
+    """Neither on what the memory held before, nor on what the buffer held: saved bytes can be compared."""
+
+    def buffer(fill: int):
+        one = make_replay_buffer(
+            120, num_streams=2, observation_keys=["x"], frame_stack=2, stack_dim=-1, seed=0
+        )
+        one.extend(steps(7, [3, 3]))  # allocates
+        for held in one.writer.tensors.values():
+            held.fill_(fill)
+        one.empty()
+        return one
+
+    def steps(count: int, done_at: list[int]) -> TensorDict:
+        done = torch.zeros(2, count, 1, dtype=torch.bool)
+        for stream, end in enumerate(done_at):
+            done[stream, end : end + 1] = True
+        x = torch.arange(1, count + 1).expand(2, count)
+        following = {"x": torch.stack([x, x + 1], -1), "reward": x[..., None].float(), "done": done}
+        root = {"x": torch.stack([x - 1, x], -1), "action": x}
+        return TensorDict({**root, "next": {**following, "terminated": done}}, [2, count])
+
+    one, other, loaded = buffer(0), buffer(1), buffer(1)
+    for used in (one, other):
+        used.extend(steps(10, done_at=[5, 10]))  # only the first stream ends, and gets ahead
+    loaded.extend(steps(20, done_at=[1, 7]))
+    loaded.load_state_dict(one.state_dict())
+    for _ in range(8):
+        states = [used.state_dict() for used in (one, other, loaded)]
+        assert same(states[0], states[1]) and same(states[0], states[2])
+        for used in (one, other, loaded):
+            used.extend(steps(9, done_at=[3, 9]))

@@ -206,6 +206,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             key if isinstance(key, str) else ".".join(key): value.unflatten(0, shape)[:, :filled]
             for key, value in self._writer.tensors.items()
         }
+        # Streams fill unevenly: what a shorter one has not written yet is whatever memory held.
+        for stream in (ring.head < filled).nonzero()[0]:
+            for value in rows.values():
+                value[stream, ring.head[stream] :] = 0
         return {
             "layout": self._layout(),
             "n_steps": self.n_steps,

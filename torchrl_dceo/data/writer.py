@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,7 @@ class StreamWriter(Writer):
             ended = torch.from_numpy(ends.ravel())
             for key, value in final.items():
                 self.tensors[key].index_copy_(0, update.final_rows, value[ended])
+            self._clear_rest(update.final_rows, final)
         self.last_update = update
         self._write_count += num * time
         return update.rows.reshape(data.batch_size)
@@ -146,10 +147,17 @@ class StreamWriter(Writer):
         if not empty.any():
             return
         rows = self.ring.lead_in(streams[empty]).flatten()
+        self._clear_rest(rows, self.columns.observations)
         for key in self.columns.observations:
             value = self._get(data, key)
             first = value.reshape(num, -1, *value.shape[data.ndim :])[torch.from_numpy(empty), 0]
             self.tensors[key][rows] = self.columns.older_frames(first).flatten(0, 1)
+
+    def _clear_rest(self, rows: Tensor, written: Collection[NestedKey]) -> None:
+        # Never read, but saved: equal buffers must not differ in what memory held before.
+        for key, held in self.tensors.items():
+            if key not in written:
+                held.index_fill_(0, rows, 0)
 
     @staticmethod
     def _get(data: TensorDictBase, key: NestedKey, parent: str = "") -> Tensor:

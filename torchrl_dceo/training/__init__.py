@@ -2,6 +2,8 @@
 
 from torchrl_dceo.training.agent import Agent, Phase, ReplaySettings
 from torchrl_dceo.training.checkpoint import Checkpoints
-from torchrl_dceo.training.trainer import TrainConfig, Trainer
+from torchrl_dceo.training.train import train
+from torchrl_dceo.training.train_config import TrainConfig
+from torchrl_dceo.training.trainer import Trainer
 
-__all__ = ["Agent", "Checkpoints", "Phase", "ReplaySettings", "TrainConfig", "Trainer"]
+__all__ = ["Agent", "Checkpoints", "Phase", "ReplaySettings", "TrainConfig", "Trainer", "train"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from torchrl.envs import EnvBase
 from torchrl_dceo.envs import get_env_state, set_env_state
 
 __all__ = [
+    "Counters",
+    "copied",
     "from_tensordict",
     "get_generators",
     "get_world",
@@ -22,13 +25,42 @@ __all__ = [
 ]
 
 
+@dataclass
+class Counters:
+    """How far a run is."""
+
+    frames: int = 0
+    updates: int = 0
+    episodes: int = 0
+    phase: int = 0
+    phase_frames: int = 0
+    seconds: float = 0.0
+
+
+def copied(value: Any) -> Any:
+    """Nested dictionaries and lists with copies of their tensors.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.training.run_state import copied
+        >>> x = torch.zeros(2)
+        >>> copied({"a": [x, 1]})["a"][0] is x
+        False
+    """
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
 def get_world(env: EnvBase) -> dict[str, Any]:
     """The state of an environment and of its transforms.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
         >>> from torchrl_dceo.training.run_state import get_world, set_world
-        >>> env = make_env("NineRooms", seed=0)
+        >>> env = make_env("NineRooms", seed=0, slip=1.0)
         >>> saved = get_world(env)
         >>> first = env.rollout(20)["state_id"]
         >>> set_world(env, saved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from torchrl_dceo.training.metrics import RunMetrics
 from torchrl_dceo.training.progress import ProgressLine
 from torchrl_dceo.training.run_directory import RunDirectory
 from torchrl_dceo.training.run_state import (
+    Counters,
+    copied,
     from_tensordict,
     get_generators,
     get_world,
@@ -32,54 +34,11 @@ from torchrl_dceo.training.run_state import (
     set_world,
     to_tensordict,
 )
+from torchrl_dceo.training.train_config import TrainConfig
 
 __all__ = ["TrainConfig", "Trainer"]
 
 Probe = Callable[["Trainer"], dict[str, float]]
-
-
-@dataclass
-class TrainConfig:
-    """How long and how often; what the agent itself does is in the agent's config."""
-
-    total_frames: int = 300_000
-    update_period: int = 4  # frames per update; the authors' later research code
-    learning_starts: int = 1000  # frames before the first update; the same
-    replay_capacity: int | None = None  # rows; None: room for the whole run
-    eval_period: int = 10_000  # frames between greedy evaluations
-    log_period: int = 1000  # frames between rows of the log
-    checkpoint_period: int | None = None  # frames between checkpoints; None: none but the last
-    keep_checkpoints: int = 2  # how many are kept
-    seed: int = 0  # of networks, exploration and replay; environments have their own
-    progress: bool = True  # the line on the terminal
-
-    def __post_init__(self) -> None:
-        for name in (
-            "total_frames",
-            "update_period",
-            "eval_period",
-            "log_period",
-            "keep_checkpoints",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.checkpoint_period is not None and self.checkpoint_period % self.log_period:
-            raise ValueError(
-                f"checkpoint_period must be a multiple of log_period ({self.log_period}), got "
-                f"{self.checkpoint_period}: what was gathered for a row is not saved"
-            )
-
-
-@dataclass
-class Counters:
-    """How far a run is."""
-
-    frames: int = 0
-    updates: int = 0
-    episodes: int = 0
-    phase: int = 0
-    phase_frames: int = 0
-    seconds: float = 0.0
 
 
 class Trainer:
@@ -152,7 +111,7 @@ class Trainer:
             key for key in ("pixels", "observation") if key in env.observation_spec.keys()
         ]
         return make_replay_buffer(
-            self._capacity(),
+            self.replay_capacity,
             n_steps=settings.n_steps,
             gamma=settings.gamma,
             batch_size=settings.batch_size,
@@ -164,7 +123,9 @@ class Trainer:
             seed=self.config.seed,
         )
 
-    def _capacity(self) -> int:
+    @property
+    def replay_capacity(self) -> int:
+        """Rows of the replay buffer: as configured, or room for the whole run."""
         # An episode's last observation takes a row of its own.
         whole_run = self.config.total_frames + self.config.total_frames // 10 + 1000
         return self.config.replay_capacity or whole_run
@@ -329,7 +290,7 @@ class Trainer:
         train = asdict(self.config)
         for free in ("total_frames", "checkpoint_period", "keep_checkpoints", "progress"):
             del train[free]
-        train["replay_capacity"] = self._capacity()
+        train["replay_capacity"] = self.replay_capacity
         # Those of the agent are described with it.
         own = tuple(type(transform) for transform in self.agent.transforms)
         envs = {name: describe_env(env, own) for name, env in self._envs().items()}
@@ -339,6 +300,11 @@ class Trainer:
             "envs": envs,
             "agent": describe_agent(self.agent),
         }
+
+    @property
+    def holds_a_run(self) -> bool:
+        """Whether a run was started in the run directory, which :meth:`resume` can go on with."""
+        return self._directory is not None and self._directory.holds_a_run
 
     def resume(self) -> int:
         """Goes back to the newest whole checkpoint of the run directory, or to the start if there is none yet.
@@ -395,7 +361,7 @@ class Trainer:
             "log_rows": 0 if self.log is None else self.log.num_rows,
             "last_row": dict(self.last_row),
         }
-        return _copied(state) if copy else state
+        return copied(state) if copy else state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes back to what :meth:`state` returned, in a trainer built the same way."""
@@ -403,7 +369,7 @@ class Trainer:
         self.counters = Counters(**state["counters"])
         self.agent.load_state_dict(state["agent"])
         # Copied: an optimizer goes on with the very tensors that it is given.
-        self.agent.load_learning_state(_copied(state["learning"]))
+        self.agent.load_learning_state(copied(state["learning"]))
         self.replay.load_state_dict(state["replay"])
         self.metrics = RunMetrics()
         carrier = state["carrier"]
@@ -429,11 +395,3 @@ class Trainer:
 
 
 _SHOWN = ("train_return", "eval_return", "coverage")
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value

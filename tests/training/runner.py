@@ -1,0 +1,78 @@
+"""A server of training runs: imports once, then runs each spec (a line of JSON) in a process of its own.
+
+For each spec it prints the process number of the run, and how the run ended. Killing such a run kills a real process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import StateCounts, find_transform, make_env
+from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.training import train
+
+SMALL = {"num_options": 2, "dimensions": 3, "batch_size": 8, "target_period": 7, "eps_frames": 4000}
+
+
+def run(
+    run_dir: str,
+    agent: str,
+    frames: int,
+    seed: int = 0,
+    batch_size: Sequence[int] = (10,),
+    resume: bool = False,
+    agent_settings: dict[str, Any] | None = None,
+    **config: Any,
+) -> None:
+    """A short run with everything that has a state: two worlds, evaluation, counts, a replay that overflows."""
+    tune_process()
+    for set_seed in (torch.manual_seed, np.random.seed, random.seed):
+        set_seed(seed)
+    world = {"room_size": 3, "starts": "anywhere"}
+    env = make_env("NineRooms", batch_size=batch_size, seed=seed, visits="counts", **world)
+    built = make_agent(agent, env, **{**SMALL, **(agent_settings or {})})
+    counts = find_transform(env, StateCounts)
+    train(
+        built,
+        env,
+        total_frames=frames,
+        eval_env=make_env("NineRooms", batch_size=3, seed=seed + 1, max_steps=20, **world),
+        discovery_env=make_env(
+            "NineRooms", batch_size=batch_size, seed=seed + 2, visits=counts, coverage=True, **world
+        ),
+        run_dir=run_dir,
+        resume=resume,
+        **{
+            "update_period": 20,
+            "learning_starts": 300,
+            "replay_capacity": 2500,
+            "eval_period": 600,
+            "log_period": 100,
+            "checkpoint_period": 300,
+            "progress": False,
+            **config,
+        },
+    )
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            run(**json.loads(line))
+            os._exit(0)
+        print(child, flush=True)  # noqa: T201
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    serve()
