@@ -10,6 +10,8 @@ from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
 
+from torchrl_dceo.modules._direct import output_of
+
 __all__ = ["EigenReward"]
 
 Signs = Literal["+", "-", "both"]
@@ -104,9 +106,7 @@ class EigenReward(TensorDictModuleBase):
         return self.num_options * (2 if self.signs == "both" else 1)
 
     def _features(self, tensordict: TensorDictBase) -> Tensor:
-        out_key = self.encoder.out_keys[0]
-        features = self.encoder(tensordict.select(*self.encoder.in_keys)).get(out_key)
-        return self._followed(features)
+        return self._followed(output_of(self.encoder, tensordict, self.encoder.out_keys[0]))
 
     def _followed(self, features: Tensor) -> Tensor:
         first = int(self.skip_first)

@@ -13,6 +13,8 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor
 from torchrl.objectives import LossModule
 
+from torchrl_dceo.modules._direct import output_of
+
 __all__ = ["Estimator", "Reduction", "RepresentationLoss"]
 
 Estimator = Literal["pairs", "split"]
@@ -161,10 +163,12 @@ class RepresentationLoss(LossModule):
                 # overhead.
                 both = {key: torch.cat([states[key], successors[key]]) for key in states}
                 size = 2 * tensordict.shape[0]
-                f, f_successor = encoder(TensorDict(both, batch_size=[size])).get(out_key).chunk(2)
+                f, f_successor = output_of(
+                    encoder, TensorDict(both, batch_size=[size]), out_key
+                ).chunk(2)
             else:
-                f = encoder(TensorDict(states)).get(out_key)
-                f_successor = encoder(TensorDict(successors)).get(out_key)
+                f = output_of(encoder, TensorDict(states), out_key)
+                f_successor = output_of(encoder, TensorDict(successors), out_key)
         key = self.tensor_keys.representation
         key = out_key if key is None else key
         tensordict.set(key, f.detach())

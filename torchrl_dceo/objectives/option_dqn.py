@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrl.objectives.common import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 
-from torchrl_dceo.modules.option_actor import OptionQValueActor
+from torchrl_dceo.modules._direct import output_of
 
 __all__ = ["OptionDQNLoss"]
 
@@ -177,26 +177,24 @@ class OptionDQNLoss(LossModule):
             **hyperparams,
         )
 
-    def _values(self, tensordict: TensorDictBase, params: TensorDictParams) -> Tensor:
-        network = self.option_network
-        with params.to_module(network, preserve_module_state=False):
-            if isinstance(network, OptionQValueActor):
-                # Past the tensordict: three times an update, the wrapping costs as much as a small network.
-                return network.module(*(tensordict.get(key) for key in network.in_keys))
-            return network(tensordict.select(*network.in_keys)).get(
-                self.tensor_keys.option_action_value
-            )
+    def _values(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
+        """The values of every option and action at s, ``[*, N, A]``, and the bootstrap values at s', ``[*, N]``."""
+        network, following = self.option_network, tensordict.get("next")
+        key = self.tensor_keys.option_action_value
+        # Both passes of the online network share one swap of the parameters, which costs as much as a small layer.
+        with self.option_network_params.to_module(network, preserve_module_state=False):
+            values = output_of(network, tensordict, key)
+            with torch.no_grad():
+                online = output_of(network, following, key) if self.double_dqn else None
+        target_params = self.target_option_network_params
+        with torch.no_grad(), target_params.to_module(network, preserve_module_state=False):
+            next_values = output_of(network, following, key)
+            if online is None:
+                return values, next_values.amax(-1)
+            chosen = online.argmax(-1, keepdim=True)
+            return values, next_values.gather(-1, chosen).squeeze(-1)
 
-    @torch.no_grad()
-    def _next_value(self, following: TensorDictBase) -> Tensor:
-        """The bootstrap value of every option, ``[*, N]``."""
-        values = self._values(following, self.target_option_network_params)
-        if not self.double_dqn:
-            return values.amax(-1)
-        chosen = self._values(following, self.option_network_params).argmax(-1, keepdim=True)
-        return values.gather(-1, chosen).squeeze(-1)
-
-    def _target(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
+    def _target(self, tensordict: TensorDictBase, reward: Tensor, next_value: Tensor) -> Tensor:
         """Eq. 1's :math:`Y` for every option, ``[*, N]``.
 
         In place of the estimator's own ``value_estimate``, which would want every flag expanded to the reward's shape.
@@ -210,7 +208,7 @@ class OptionDQNLoss(LossModule):
         terminated = following.get(keys.terminated, None)
         if terminated is None:
             terminated = following.get(keys.done)
-        return reward + discount * ~terminated * self._next_value(following)
+        return reward + discount * ~terminated * next_value
 
     def _options_trained(self, device: torch.device) -> Tensor | None:
         if self.options_per_update is None:
@@ -231,9 +229,9 @@ class OptionDQNLoss(LossModule):
             raise ValueError(
                 f"the batch holds rewards for {reward.shape[-1]} options but the actor has {self.num_options}"
             )
-        values = self._values(tensordict, self.option_network_params)
+        values, next_value = self._values(tensordict)
         taken = values.gather(-1, self._action_index(tensordict, values)).squeeze(-1)
-        target = self._target(tensordict, reward.detach())
+        target = self._target(tensordict, reward.detach(), next_value)
         error = distance_loss(taken, target, self.loss_function)
         trained = self._options_trained(reward.device)
         per_transition = (error if trained is None else error[..., trained]).sum(-1)
