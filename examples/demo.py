@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import torch
@@ -68,7 +69,7 @@ def main() -> None:
     tune_process()
     torch.manual_seed(0)
     run_dir: Path = arguments.run_dir
-    (run_dir / "progress.csv").unlink(missing_ok=True)
+    shutil.rmtree(run_dir, ignore_errors=True)  # an earlier demo's
 
     world = GridWorldEnv(make_env("NineRooms").base_env.layout, seed=1)
     print(f"A random walk of {arguments.frames} steps first …")

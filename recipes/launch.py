@@ -19,6 +19,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.analysis import draw_run
@@ -35,41 +36,65 @@ _OWN = {"agent", "env", "resume", "run_dir"}
 def run(config: DictConfig) -> float:
     """Trains what the config says; returns the last greedy return, for sweeps that optimise it."""
     tune_process()
-    settings = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(settings, dict)
-    agent_settings, env_settings_ = dict(settings["agent"]), dict(settings["env"])
-    agent_name, env_name = agent_settings.pop("name"), env_settings_.pop("name")
-    train = TrainConfig(**{k: v for k, v in settings.items() if k not in _OWN})
-    run_dir = Path(
-        settings["resume"] or settings["run_dir"] or HydraConfig.get().runtime.output_dir
-    )
-    torch.manual_seed(train.seed)
-    env = make_env(env_name, seed=train.seed, visits="counts", **env_settings_)
-    agent = make_agent(agent_name, env, **agent_settings)
-    reward_free = any(phase.reward_free for phase in agent.phases)
-    counts = find_transform(env, StateCounts)
-    trainer = Trainer(
-        agent,
-        env,
-        train,
-        eval_env=make_env(
-            env_name, batch_size=EVAL_EPISODES, seed=train.seed + 10_000, **env_settings_
-        ),
-        discovery_env=make_env(
-            env_name,
-            seed=train.seed + 20_000,
-            visits=counts,
-            **{**env_settings_, "coverage": True},
-        )
-        if reward_free
-        else None,
-        run_dir=run_dir,
-        probes=(SpectrumProbe(), OptionProbe()),
-    )
-    row = trainer.run()
+    if config.resume is not None:
+        config = resumed(config)
+    run_dir = Path(config.resume or config.run_dir or HydraConfig.get().runtime.output_dir)
+    settings = as_dict(config)
+    try:
+        trainer = build(settings, run_dir)
+        if config.resume is not None:
+            trainer.resume()
+        else:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            # The capacity in numbers: a run that is resumed with a later end keeps the replay it has.
+            config.replay_capacity = trainer.replay_capacity
+            OmegaConf.save(config, run_dir / "config.yaml")
+        row = trainer.run()
+    except (ValueError, FileNotFoundError, FileExistsError) as error:
+        sys.exit(f"{run_dir}: {error}")
     save_run_analysis(trainer, run_dir)
     draw_run(run_dir)
     return row.get("eval_return", float("nan"))
+
+
+def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
+    """World, agent and trainer from plain settings."""
+    agent_settings, env_settings_ = dict(settings["agent"]), dict(settings["env"])
+    agent_name, env_name = agent_settings.pop("name"), env_settings_.pop("name")
+    train = TrainConfig(**{k: v for k, v in settings.items() if k not in _OWN})
+    torch.manual_seed(train.seed)
+
+    def world(offset: int, **kwargs: Any) -> EnvBase:
+        return make_env(env_name, seed=train.seed + offset, **{**env_settings_, **kwargs})
+
+    env = world(0, visits="counts")
+    agent = make_agent(agent_name, env, **agent_settings)
+    discovers = any(phase.reward_free for phase in agent.phases)
+    visits = find_transform(env, StateCounts)
+    return Trainer(
+        agent,
+        env,
+        train,
+        eval_env=world(10_000, batch_size=EVAL_EPISODES),
+        discovery_env=world(20_000, visits=visits, coverage=True) if discovers else None,
+        run_dir=run_dir,
+        settings={"agent": settings["agent"], "env": settings["env"]},
+        probes=(SpectrumProbe(), OptionProbe()),
+    )
+
+
+def resumed(config: DictConfig) -> DictConfig:
+    """The config of the run to go on with, and on top of it what the command line sets (a later end, say)."""
+    stored = OmegaConf.load(Path(config.resume) / "config.yaml")
+    given = [o for o in HydraConfig.get().overrides.task if not (CONFIG / o.split("=")[0]).is_dir()]
+    merged = OmegaConf.merge(stored, OmegaConf.from_dotlist([o.lstrip("+") for o in given]))
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def as_dict(config: DictConfig) -> dict[str, Any]:
+    """The config as plain values."""
+    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
 def main(recipe: str) -> None:
@@ -127,7 +152,7 @@ def _compose(recipe: str, overrides: list[str]) -> dict[str, Any]:
             # With a plus a setting is added that the yaml leaves at its default: the dataclass knows it.
             if override not in groups and not key.startswith("+") and key not in known:
                 raise ValueError(f"unknown setting {choices(key, known)}")
-        return OmegaConf.to_container(hydra.compose(recipe, overrides), resolve=True)  # type: ignore[return-value]
+        return as_dict(hydra.compose(recipe, overrides))
 
 
 def _flat_keys(config: DictConfig, prefix: str = "") -> list[str]:
@@ -139,6 +164,10 @@ def _flat_keys(config: DictConfig, prefix: str = "") -> list[str]:
 
 
 def _check_values(settings: dict[str, Any]) -> None:
+    if settings["resume"] is not None and not (Path(settings["resume"]) / "config.yaml").is_file():
+        raise ValueError(
+            f"resume={settings['resume']} is not the directory of a run: it has no config.yaml"
+        )
     agent, env = dict(settings["agent"]), dict(settings["env"])
     name = agent.pop("name")
     check_dataclass(AGENTS[name].config, agent, "agent.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def test_every_field_says_where_its_value_comes_from():
             ["seed=0,1", "agent=dceo,ddqx"],
             "nine_rooms: unknown agent 'ddqx' (did you mean 'ddqn'?)",
         ),
+        (["resume=/no/such/run"], "nine_rooms: resume=/no/such/run is not the directory of a run"),
         (["agent=ddqn", "agent.norm=log1p"], "nine_rooms: unknown setting 'agent.norm'"),
     ],
 )
@@ -104,3 +106,45 @@ def test_a_typo_gets_one_sentence(arguments, sentence):
 )
 def test_right_arguments_pass(arguments):
     launch.check(arguments, "nine_rooms")
+
+
+def test_a_recipe_trains_draws_and_goes_on(tmp_path):
+    """The command line as a person uses it: a short run, then its second half by ``resume``."""
+    folder = tmp_path / "run"
+    python = [sys.executable, "-W", "ignore", str(RECIPES / "nine_rooms.py"), "progress=false"]
+    common = ["env.room_size=3", "agent.num_options=3", "agent.dimensions=5", "update_period=20"]
+    first = [
+        *common,
+        "seed=3",
+        "total_frames=1_000",
+        "learning_starts=200",
+        "log_period=500",
+        "checkpoint_period=500",
+    ]
+    result = subprocess.run(
+        [*python, *first, f"run_dir={folder}"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    names = {path.name for path in folder.iterdir()}
+    assert {
+        "progress.csv",
+        "config.yaml",
+        "learning_curve.png",
+        "visits.png",
+        "eigenfunctions.png",
+        "options.png",
+    } <= names
+    again = subprocess.run(
+        [*python, f"resume={folder}", "total_frames=1_500"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert again.returncode == 0, again.stderr
+    frames = [line.split(",")[0] for line in (folder / "progress.csv").read_text().splitlines()]
+    assert frames == ["frames", "500", "1000", "1500"]
+    # Another agent's run is refused in one sentence.
+    wrong = subprocess.run(
+        [*python, f"resume={folder}", "agent.lr=1e-3"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert wrong.returncode != 0 and "Traceback" not in wrong.stderr and "lr" in wrong.stderr

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
-from torchrl_dceo.training.agent import Agent, Phase
+from torchrl_dceo.training.agent import Agent
 
 
 @dataclass
@@ -19,17 +19,4 @@ class DCEOTwoPhaseConfig(DCEOConfig):
 
 def make_dceo_two_phase(env: EnvBase, config: DCEOTwoPhaseConfig) -> Agent:
     """Builds the agent: ε = 1 in the reward-free world first, then a frozen option set serves the main learner."""
-    return make_dceo(
-        env,
-        config,
-        eps_start=config.discovery_frames,
-        phases=discovery_phases(config.discovery_frames, ("laplacian", "reward", "option")),
-    )
-
-
-def discovery_phases(frames: int, objectives: tuple[str, ...]) -> tuple[Phase, Phase]:
-    """Discovery without reward for ``frames``, then learning with what was found frozen."""
-    return (
-        Phase("discovery", frames, objectives, reward_free=True),
-        Phase("learning", None, ("main",)),
-    )
+    return make_dceo(env, config, discovery_frames=config.discovery_frames)

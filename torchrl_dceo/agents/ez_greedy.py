@@ -35,7 +35,6 @@ def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
         eps_init=config.eps_init,
         eps_end=config.eps_end,
         annealing_num_steps=config.eps_frames,
-        annealing_start=config.eps_start,
         option_prob=config.option_prob,
         zeta_exponent=config.zeta_exponent,
         max_duration=config.max_duration,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 from tensordict.nn import TensorDictSequential
 from torch import nn
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.dceo_two_phase import discovery_phases
 from torchrl_dceo.agents.parts import (
     LearnerConfig,
     OptionConfig,
@@ -51,12 +49,14 @@ def make_option_agent(
     """
     main, main_loss = make_main_learner(env, learner)
     actor, option_loss = make_options(env, learner, options, num_options)
-    start = learner.eps_start
     phases: tuple[Phase, ...] = (Phase("online"),)
     if discovery_frames is not None:
-        start = discovery_frames
-        phases = discovery_phases(discovery_frames, (*discovery, "option"))
-    explorer = make_explorer(env, learner, options, num_options, start)
+        phases = (
+            Phase("discovery", discovery_frames, (*discovery, "option"), reward_free=True),
+            Phase("learning", None, ("main",)),
+        )
+    # ε stays at its first value while options are discovered.
+    explorer = make_explorer(env, learner, options, num_options, discovery_frames or 0)
     objectives = {**discovery, "option": option_loss, "main": main_loss}
     return Agent(
         TensorDictSequential(main, actor, explorer),
@@ -64,9 +64,7 @@ def make_option_agent(
         explorer=explorer,
         optimizer=make_optimizer(learner, objectives),
         targets=make_targets(learner, [option_loss, main_loss]),
-        replay=dataclasses.replace(
-            make_replay_settings(learner, window=window), step_keys=tuple(step_keys)
-        ),
+        replay=make_replay_settings(learner, window=window, step_keys=step_keys),
         phases=phases,
         transforms=[explorer.make_tensordict_primer()],
         max_grad_norm=learner.max_grad_norm,

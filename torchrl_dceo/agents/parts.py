@@ -45,7 +45,6 @@ class LearnerConfig:
     eps_init: float = 1.0  # the authors' later research code
     eps_end: float = 0.1  # the authors' later research code
     eps_frames: int = 100_000  # frames over which ε falls
-    eps_start: int = 0  # frames before ε begins to fall
     network: Literal["auto", "grid", "nature", "mlp"] = (
         "auto"  # auto: grid for images, mlp for vectors
     )
@@ -200,7 +199,11 @@ def make_optimizer(
 
 
 def make_replay_settings(
-    config: LearnerConfig, *, window: bool = False, state_keys: Sequence[NestedKey] = ()
+    config: LearnerConfig,
+    *,
+    window: bool = False,
+    state_keys: Sequence[NestedKey] = (),
+    step_keys: Sequence[NestedKey] = ("action",),
 ) -> ReplaySettings:
     """How the learner wants its transitions."""
     return ReplaySettings(
@@ -209,4 +212,5 @@ def make_replay_settings(
         batch_size=config.batch_size,
         window=window,
         state_keys=state_keys,
+        step_keys=step_keys,
     )
