@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torchrl_dceo.data.persistence import load_state
+from torchrl_dceo.training.run_state import copied
 
 
 class Runs:
@@ -76,7 +77,8 @@ def rows(run_dir: Path) -> list[dict[str, str]]:
 
 def final_state(run_dir: Path) -> dict[str, Any]:
     """The newest checkpoint without its times."""
-    state = load_state(max((run_dir / "checkpoints").iterdir()))
+    # Copied: large tensors are mapped from files, which tests damage.
+    state = copied(load_state(max((run_dir / "checkpoints").iterdir())))
     del state["counters"]["seconds"], state["last_row"]["seconds"]
     return state
 

@@ -38,7 +38,7 @@ def _settings(thing: object) -> dict[str, Any]:
 
 def _describe_module(module: nn.Module) -> dict[str, Any]:
     numbers = {
-        name: float(buffer)
+        name: float(f"{float(buffer):.6g}")  # 0.99, and not what single precision makes of it
         for name, buffer in module.named_buffers(recurse=False)
         if name in _SETTING_BUFFERS
     }
@@ -74,7 +74,7 @@ def describe_agent(agent: Agent) -> dict[str, Any]:
 
 
 def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]:
-    """The world, its transforms and what they take and give.
+    """The world, what it shows, and its transforms.
 
     Args:
         env (EnvBase): any environment.
@@ -103,7 +103,7 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
         "batch_size": list(env.batch_size),
         "observation": {
             str(key): [list(spec.shape), str(spec.dtype)]
-            for key, spec in env.full_observation_spec.items(True, True)
+            for key, spec in base.full_observation_spec.items(True, True)
         },
         "actions": repr(env.full_action_spec[env.action_key].space),
         "world": world,

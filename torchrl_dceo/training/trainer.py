@@ -101,7 +101,8 @@ class Trainer:
     def _prepare(self, env: EnvBase) -> EnvBase:
         for transform in self.agent.transforms:
             # Not twice, if the same environment is trained in again.
-            if repr(transform) not in map(repr, getattr(env, "transform", ())):
+            there = [(type(other), other.out_keys) for other in getattr(env, "transform", ())]
+            if (type(transform), transform.out_keys) not in there:
                 env.append_transform(transform.clone())
         return env
 
@@ -162,10 +163,14 @@ class Trainer:
         try:
             self._run()
         finally:
-            self._stop_collecting()
-            if self._directory is not None:
-                self._directory.lock.release()
+            self.close()
         return self.last_row
+
+    def close(self) -> None:
+        """Stops collecting and lets others write into the run directory; the environments stay open."""
+        self._stop_collecting()
+        if self._directory is not None:
+            self._directory.lock.release()
 
     def _run(self) -> None:
         if self._directory is not None:
@@ -294,12 +299,11 @@ class Trainer:
         # Those of the agent are described with it.
         own = tuple(type(transform) for transform in self.agent.transforms)
         envs = {name: describe_env(env, own) for name, env in self._envs().items()}
-        return {
-            "settings": plain(self.settings),
-            "train": train,
-            "envs": envs,
-            "agent": describe_agent(self.agent),
-        }
+        agent = describe_agent(self.agent)
+        # Last, what follows from the rest: a difference is better explained by its cause.
+        modules = {name: agent.pop(name) for name in ("modules", "shapes")}
+        settings = plain(self.settings)
+        return {"settings": settings, "train": train, "agent": agent, "envs": envs, **modules}
 
     @property
     def holds_a_run(self) -> bool:
@@ -310,7 +314,8 @@ class Trainer:
         """Goes back to the newest whole checkpoint of the run directory, or to the start if there is none yet.
 
         :meth:`run` then goes on as if the run had never been interrupted: to the last bit, if agent, environments and
-        seeds are made the same way. A directory whose run is made of something else is refused.
+        seeds are made the same way. A directory whose run is made of something else is refused. No other run can use
+        the directory until this one has ended or :meth:`close` is called.
 
         Returns:
             The frames that the run had done at that point.
@@ -329,7 +334,7 @@ class Trainer:
                 directory.check(own)
                 self.log.truncate(0)
         except BaseException:
-            directory.lock.release()
+            self.close()
             raise
         self._started = True
         return self.counters.frames
