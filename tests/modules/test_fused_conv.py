@@ -20,7 +20,7 @@ from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet, gri
 from torchrl_dceo.objectives import OptionDQNLoss
 
 SHAPE = (3, 19, 19)
-# Image, channels, kernels, strides: the paper's network; no overlap and pixels that no window reads; one convolution;
+# Image, channels, kernels, strides: the paper's network; no overlap and an image that is padded; one convolution;
 # three with overlaps of several strides; a 1x1 kernel and stride 1.
 GEOMETRIES = [
     (SHAPE, (32, 32), (3, 3), (2, 2)),
@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_layers(geometry, batch, dtype, fu
     net = make_net(geometry, dtype)
     pixels = torch.randn(batch, *geometry[0], dtype=dtype)
     weights = torch.randn(batch, 5, dtype=dtype)
-    fused, plain = net(pixels), net.layers(pixels)
+    fused, plain = net(pixels), net.layers(nn.functional.pad(pixels, net._padding))
     assert len(fused_calls) == 1
     tolerance = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {}
     torch.testing.assert_close(fused, plain, **tolerance)

@@ -5,7 +5,10 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from torchrl_dceo.envs import GridWorldEnv
+from torchrl_dceo.envs.maps import MAPS, nine_rooms
 from torchrl_dceo.modules.networks import (
+    ConvNet,
     MultiHeadNet,
     StackedNet,
     grid_net,
@@ -93,11 +96,54 @@ def test_stacked_net_follows_functional_parameters_and_state_dict():
     assert len(list(first.parameters())) == 4
 
 
-def test_too_small_an_observation_is_named():
-    with pytest.raises(ValueError, match=r"\(3, 4, 4\) is too small"):
-        grid_net((3, 4, 4), 2)
+@pytest.mark.parametrize("name", [*MAPS, "small NineRooms", "EscapeRoom"])
+def test_every_state_of_every_map_looks_different_to_the_grid_network(name):
+    """Strides that leave out the rim of an image would make states alike."""
+    if name == "EscapeRoom":
+        images = torch.zeros(2, 3, 13, 13, dtype=torch.uint8)
+        images[1, :, 12, 12] = 255
+    else:
+        text = nine_rooms(3) if name == "small NineRooms" else MAPS[name]()
+        world = GridWorldEnv(text)
+        images = world.observe(torch.arange(world.num_states))
+    torch.manual_seed(0)
+    out = grid_net(images.shape[1:], 8).double()(images)
+    assert len(out.unique(dim=0)) == len(images)
+
+
+@pytest.mark.parametrize("size", range(3, 24))
+def test_every_pixel_reaches_the_output(size):
+    net = ConvNet(
+        (1, size, size), 4, channels=(8, 8), kernel_sizes=(3, 3), strides=(2, 2), num_cells=16
+    )
+    net.fused = False
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.abs_()  # nothing cancels, no unit is dead
+    pixels = torch.rand(1, 1, size, size, requires_grad=True)
+    net(pixels).sum().backward()
+    assert (pixels.grad > 0).all()
+
+
+def test_the_papers_size_needs_no_padding():
+    assert grid_net((3, 19, 19), 4)._padding == (0, 0, 0, 0)
+    assert nature_net((4, 84, 84), 4)._padding == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("shape", [(3, 13, 13), (3, 11, 17), (3, 3, 3)])
+def test_padded_networks_agree_fused_and_not(shape):
+    net = grid_net(shape, 4)
+    pixels = torch.randint(256, (6, *shape), dtype=torch.uint8)
+    fused = net(pixels)
+    net.fused = False
+    torch.testing.assert_close(fused, net(pixels))
+
+
+def test_a_shape_that_is_no_image_is_named():
     with pytest.raises(ValueError, match=r"\(channels, height, width\), got \(19, 19\)"):
         nature_net((19, 19), 2)
+    with pytest.raises(ValueError, match="at least one pixel a side, got 0"):
+        grid_net((3, 0, 5), 2)
 
 
 def test_networks_with_buffers_cannot_be_stacked():

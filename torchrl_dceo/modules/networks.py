@@ -33,6 +33,9 @@ class ConvNet(nn.Module):
     transforms (such as :class:`StackedNet`), :func:`torch.compile` and autocast, when the pixels need a gradient, and
     once a layer was replaced, hooked or parametrized. Set ``net.fused = False`` to differentiate a gradient.
 
+    Images are padded with zeros to the right and below until every window of every layer is full. Nothing is added to
+    3x19x19 under the grid network; without it, two of the 13 rows and columns of a small map would never be seen.
+
     Args:
         in_shape (sequence of int): ``(channels, height, width)`` of one observation.
         out_features (int): width of the output.
@@ -63,20 +66,19 @@ class ConvNet(nn.Module):
         if len(in_shape) != 3:
             raise ValueError(f"in_shape must be (channels, height, width), got {tuple(in_shape)}")
         in_channels, *size = in_shape
+        full = [_full_length(length, kernel_sizes, strides) for length in size]
+        # Right and below, so that the last pixels are seen too: unpadded, strides may leave out a rim of the image.
+        self._padding = (0, full[1] - size[1], 0, full[0] - size[0])
+        size = full
         layers: list[nn.Module] = []
         for out_channels, kernel, stride in zip(channels, kernel_sizes, strides, strict=True):
             layers += [nn.Conv2d(in_channels, out_channels, kernel, stride), nn.ReLU()]
             size = [(length - kernel) // stride + 1 for length in size]
-            if min(size) < 1:
-                raise ValueError(
-                    f"an observation of {tuple(in_shape)} is too small for kernels {tuple(kernel_sizes)} "
-                    f"with strides {tuple(strides)}; use a larger tile_size or a smaller network"
-                )
             in_channels = out_channels
         layers += [nn.Flatten(), nn.Linear(in_channels * size[0] * size[1], num_cells), nn.ReLU()]
         layers.append(nn.Linear(num_cells, out_features))
         self.layers = nn.Sequential(*layers)
-        self.in_shape = torch.Size(in_shape)
+        self._padded_shape = torch.Size((in_shape[0], *full))
         self.fused = True
         self._built = layers
         self._weighted = [layer for layer in layers if isinstance(layer, nn.Conv2d | nn.Linear)]
@@ -85,6 +87,8 @@ class ConvNet(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps images ``[*, C, H, W]`` to features ``[*, out_features]``."""
         images = pixels.reshape(-1, *pixels.shape[-3:])
+        if any(self._padding):
+            images = nn.functional.pad(images, self._padding)
         dtype, is_float = self._weighted[0].weight.dtype, images.is_floating_point()
         if self.fused and self._is_fusible(images) and (images.dtype == dtype or not is_float):
             scale = 1.0 if is_float else 1 / 255
@@ -101,7 +105,7 @@ class ConvNet(nn.Module):
         return (
             images.device.type == "cpu"
             and not images.requires_grad
-            and images.shape[1:] == self.in_shape
+            and images.shape[1:] == self._padded_shape
             and images.numel() > 0
             and (torch.is_grad_enabled() or images.numel() <= _LARGE)
             and not torch._C._are_functorch_transforms_active()
@@ -110,6 +114,18 @@ class ConvNet(nn.Module):
             and list(self.layers) == self._built
             and all(map(_is_untouched, self._built))
         )
+
+
+def _full_length(length: int, kernel_sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """The shortest length, at least ``length``, that the windows of every layer cover to the last pixel."""
+    if length < 1:
+        raise ValueError(f"an observation needs at least one pixel a side, got {length}")
+    outputs = length
+    for kernel, stride in zip(kernel_sizes, strides, strict=True):
+        outputs = max(1, -(-(outputs - kernel) // stride) + 1)
+    for kernel, stride in zip(reversed(kernel_sizes), reversed(strides), strict=True):
+        outputs = (outputs - 1) * stride + kernel
+    return outputs
 
 
 def _is_untouched(layer: nn.Module) -> bool:
