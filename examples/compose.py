@@ -65,7 +65,9 @@ targets = [SoftUpdate(loss, tau=0.02) for loss in (option_loss, main_loss)]
 weights = [p for loss in (laplacian_loss, option_loss, main_loss) for p in loss.parameters()]
 optimizer = torch.optim.Adam([p for p in weights if p.requires_grad], lr=5e-4, fused=True)
 
-replay = make_replay_buffer(FRAMES, n_steps=5, gamma=GAMMA, batch_size=32, step_keys=["action", "option"])
+replay = make_replay_buffer(
+    FRAMES, n_steps=5, gamma=GAMMA, batch_size=32, step_keys=["action", "option"]
+)
 collector = Collector(env, policy, frames_per_batch=PERIOD, total_frames=FRAMES)
 
 visited: set[int] = set()
@@ -86,7 +88,9 @@ for i, data in enumerate(collector):
     for target in targets:
         target.step()
     if i % 500 == 0:
-        print(f"{i * PERIOD:6d} frames: {len(visited)} of {world.num_states} states, ε {explore.eps:.2f}")
+        print(
+            f"{i * PERIOD:6d} frames: {len(visited)} of {world.num_states} states, ε {explore.eps:.2f}"
+        )
 
 with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
     returns = [env.rollout(60, policy)["next", "reward"].sum().item() for _ in range(20)]

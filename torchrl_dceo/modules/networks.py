@@ -19,6 +19,7 @@ __all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "natu
 
 # Without a gradient to prepare for, torch's convolutions are faster above some 40 images of 3x48x48.
 _LARGE = 2**18
+_PLAIN = (nn.Conv2d, nn.ReLU, nn.Flatten, nn.Linear)
 
 
 class ConvNet(nn.Module):
