@@ -1,9 +1,23 @@
 """The loop that trains any agent, with its log, its checkpoints and its evaluation."""
 
 from torchrl_dceo.training.agent import Agent, Phase, ReplaySettings
+from torchrl_dceo.training.artifact import OptionSet, load_options, save_options
 from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.offline import fit
 from torchrl_dceo.training.train import train
 from torchrl_dceo.training.train_config import TrainConfig
 from torchrl_dceo.training.trainer import Trainer
 
-__all__ = ["Agent", "Checkpoints", "Phase", "ReplaySettings", "TrainConfig", "Trainer", "train"]
+__all__ = [
+    "Agent",
+    "Checkpoints",
+    "OptionSet",
+    "Phase",
+    "ReplaySettings",
+    "TrainConfig",
+    "Trainer",
+    "fit",
+    "load_options",
+    "save_options",
+    "train",
+]
