@@ -54,7 +54,7 @@ def _windows(
 
 @lru_cache(maxsize=64)
 def _transposition(rows: int, columns: int) -> Tensor:
-    """Picks a flat matrix's transpose: for a few thousand entries a quarter of the time of a strided copy."""
+    """Picks a flat matrix's transpose: for a few hundred entries a row two thirds of the time of a strided copy."""
     return torch.arange(rows * columns).view(rows, columns).t().flatten()
 
 
