@@ -7,7 +7,8 @@ Printed as ratios, measured in one run on one thread:
 (ii) against the update's matrix-multiply and convolution FLOPs at this machine's measured peak, and, for where the
      rest goes, against the bare passes through the same networks: no losses, no tensordicts, no optimizer.
 
-The contenders take turns, so that a noisy machine is noisy for all; the figure is the median of the turns. Time is the
+The contenders take short turns, so that a noisy machine is noisy for all; a ratio is the median of the turns' own
+ratios, and a time the median of the turns. Every contender warms up with an update before it is timed. Time is the
 process's own CPU time: on one thread it equals wall time, less what other processes take.
 """
 
@@ -206,7 +207,7 @@ def count_flops() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=15, help="turns of every contender")
+    parser.add_argument("--turns", type=int, default=30, help="turns of every contender")
     arguments = parser.parse_args()
     tune_process()
     torch.manual_seed(0)
@@ -217,33 +218,31 @@ def main() -> None:
         "bare passes": bare_passes(),
     }
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    peaks = []
+    bounds, flops = [], count_flops()
     for update in contenders.values():
         cpu_seconds(update, 3)
     for _ in range(arguments.turns):
-        peaks.append(peak_flops())
+        bounds.append(flops / peak_flops())
         for name, update in contenders.items():
-            times[name].append(cpu_seconds(update, 2 if name == "python loop" else 10))
-    median = {name: statistics.median(values) for name, values in times.items()}
-    for name, seconds in median.items():
-        print(f"{name:20s} {1e3 * seconds:7.2f} ms an update")
-    loop = median["python loop"]
+            update()
+            times[name].append(cpu_seconds(update, 1 if name == "python loop" else 4))
+
+    for name, values in times.items():
+        print(f"{name:20s} {1e3 * statistics.median(values):7.2f} ms an update")
+
+    def ratio(above: list[float], below: list[float]) -> str:
+        return f"{statistics.median(a / b for a, b in zip(above, below, strict=True)):5.1f}x"
+
+    shared, stacked, loop, bare = times.values()
+    bound = statistics.median(bounds)
+    print(f"(i)  python loop / shared trunk        {ratio(loop, shared)}  (target: at least 6x)")
+    print(f"(i)  python loop / stacked independent {ratio(loop, stacked)}  (target: at least 1.5x)")
     print(
-        f"(i)  python loop / shared trunk        {loop / median['shared trunk']:5.1f}x  (target: at least 6x)"
+        f"(ii) {flops / 1e6:.0f} MFLOP at {flops / bound / 1e9:.0f} GFLOP/s take {1e3 * bound:.2f} ms"
     )
-    print(
-        f"(i)  python loop / stacked independent {loop / median['stacked independent']:5.1f}x  (target: at least 1.5x)"
-    )
-    flops, peak = count_flops(), statistics.median(peaks)
-    bound = flops / peak
-    print(f"(ii) {flops / 1e6:.0f} MFLOP at {peak / 1e9:.0f} GFLOP/s take {1e3 * bound:.2f} ms")
-    print(
-        f"(ii) shared trunk / that bound         {median['shared trunk'] / bound:5.1f}x  (target: at most 3x)"
-    )
-    print(f"     bare network passes / that bound  {median['bare passes'] / bound:5.1f}x")
-    print(
-        f"     shared trunk / bare passes        {median['shared trunk'] / median['bare passes']:5.1f}x"
-    )
+    print(f"(ii) shared trunk / that bound         {ratio(shared, bounds)}  (target: at most 3x)")
+    print(f"     bare network passes / that bound  {ratio(bare, bounds)}")
+    print(f"     shared trunk / bare passes        {ratio(shared, bare)}")
 
 
 if __name__ == "__main__":
