@@ -119,6 +119,23 @@ def test_linear_layers_may_be_one_or_many():
         torch.testing.assert_close(ours, theirs)
 
 
+def test_pixels_that_no_window_reads_get_no_gradient():
+    """The rest of a division by the stride, in the image and between the layers."""
+    torch.manual_seed(0)
+    convolutions = [nn.Conv2d(2, 3, 2, 3), nn.ReLU(), nn.Conv2d(3, 4, 2, 3), nn.ReLU()]
+    net = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(8, 5)).double()
+    pixels = torch.rand(3, 2, 21, 13, dtype=torch.float64)  # 7 x 4 windows, then 2 x 1
+    parameters = list(net.parameters())
+    with torch.no_grad():
+        parameters[1].fill_(0.5)
+    fused = fused_conv_net(pixels, 1.0, (3, 3), parameters)
+    torch.testing.assert_close(fused, net(pixels))
+    ours = torch.autograd.grad(fused.square().sum(), parameters)
+    theirs = torch.autograd.grad(net(pixels).square().sum(), parameters)
+    torch.testing.assert_close(ours, theirs)
+    assert all(gradient.abs().sum() > 0 for gradient in theirs)
+
+
 def test_large_images_agree_with_and_without_gradient(fused_calls):
     torch.manual_seed(0)
     net = nature_net((4, 84, 84), 6).double()

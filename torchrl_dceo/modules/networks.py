@@ -30,9 +30,10 @@ class ConvNet(nn.Module):
 
     On a CPU all layers run as one autograd node, :func:`~torchrl_dceo.modules.fused_conv.fused_conv_net`: the same
     values and gradients up to rounding, in two thirds (forward) to three quarters (with backward) of the time for the
-    grid network at batch 32. The layers themselves run instead wherever that node does not stand for them: on other devices, inside :mod:`torch.func`
-    transforms (such as :class:`StackedNet`), :func:`torch.compile` and autocast, when the pixels need a gradient, and
-    once a layer was replaced, hooked or parametrized. Set ``net.fused = False`` to differentiate a gradient.
+    grid network at batch 32. The layers themselves run instead wherever that node does not stand for them: on other
+    devices, inside :mod:`torch.func` transforms (such as :class:`StackedNet`), :func:`torch.compile` and autocast, when
+    the pixels need a gradient, and once a layer was replaced, hooked or parametrized. Set ``net.fused = False`` to
+    differentiate a gradient.
 
     Images are padded with zeros to the right and below until every window of every layer is full. Nothing is added to
     3x19x19 under the grid network; without it, two of the 13 rows and columns of a small map would never be seen.
@@ -113,7 +114,14 @@ class ConvNet(nn.Module):
             and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu")
             and list(self.layers) == self._built
-            and all(map(_is_untouched, self._built))
+            and not any(
+                layer._forward_hooks
+                or layer._forward_pre_hooks
+                or layer._backward_hooks
+                or layer._backward_pre_hooks
+                or type(layer) not in _PLAIN  # a parametrization changes the class
+                for layer in self._built
+            )
         )
 
 
@@ -127,16 +135,6 @@ def _full_length(length: int, kernel_sizes: Sequence[int], strides: Sequence[int
     for kernel, stride in zip(reversed(kernel_sizes), reversed(strides), strict=True):
         outputs = (outputs - 1) * stride + kernel
     return outputs
-
-
-def _is_untouched(layer: nn.Module) -> bool:
-    """Whether a layer is what it was built as; parametrizations change the class."""
-    return type(layer) in (nn.Conv2d, nn.ReLU, nn.Flatten, nn.Linear) and not (
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-    )
 
 
 def grid_net(in_shape: Sequence[int], out_features: int) -> ConvNet:
