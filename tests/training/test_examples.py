@@ -1,0 +1,45 @@
+"""The examples about saving and offline learning run, and show what they claim."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+def run(name: str) -> str:
+    source = EXAMPLES / name
+    assert len(source.read_text().splitlines()) <= 60
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", source], capture_output=True, text=True, timeout=600
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_resume():
+    out = run("resume.py")
+    assert "interrupted at 2000 frames" in out and "resumed to 3000 frames" in out
+    assert "to the last bit: True" in out and "last row the same: True" in out
+
+
+@pytest.mark.slow
+def test_offline():
+    *_, last = run("offline.py").splitlines()
+    similarity = [float(value) for value in last.split(":")[1].split()]
+    assert len(similarity) == 5 and min(similarity[:4]) > 0.8
+
+
+@pytest.mark.slow
+def test_reuse_options():
+    out = run("reuse_options.py")
+    gains = re.findall(r"climbs by (\S+), a random walk by (\S+)", out)
+    assert len(gains) == 4
+    assert all(float(option) > float(walk) + 0.2 for option, walk in gains)
+    assert 0.9 < float(re.search(r"in charge (\d+)%", out)[1]) / 100 <= 1
