@@ -5,6 +5,7 @@ For each spec it prints the process number of the run, and how the run ended. Ki
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchrl_dceo.agents import make_agent
+from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import train
@@ -39,7 +40,9 @@ def run(
         set_seed(seed)
     world = {"room_size": 3, "starts": "anywhere"}
     env = make_env("NineRooms", batch_size=batch_size, seed=seed, visits="counts", **world)
-    built = make_agent(agent, env, **{**SMALL, **(agent_settings or {})})
+    known = {field.name for field in dataclasses.fields(AGENTS[agent].config)}
+    small = {name: value for name, value in SMALL.items() if name in known}
+    built = make_agent(agent, env, **{**small, **(agent_settings or {})})
     counts = find_transform(env, StateCounts)
     train(
         built,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+from dataclasses import fields
 
 import pytest
 from training_runs import difference, final_state, logged_frames, rows
+
+from torchrl_dceo.agents import AGENTS
 
 FRAMES = 6000
 
@@ -65,6 +68,14 @@ def test_two_seeds_differ_and_the_same_seed_does_not(runs, tmp_path):
     assert rows(tmp_path / "a") != rows(tmp_path / "c")
 
 
+def cut_back(run_dir, copy, count: int):
+    """A copy of a run as if it had been killed after so many checkpoints."""
+    shutil.copytree(run_dir, copy)
+    for later in sorted((copy / "checkpoints").iterdir())[count:]:
+        shutil.rmtree(later)
+    return copy
+
+
 # Discovery ends at 300 frames: between checkpoints, or exactly at one.
 @pytest.mark.parametrize("period", [200, 300])
 def test_two_phases_resume_from_each_checkpoint(runs, tmp_path, period):
@@ -83,12 +94,25 @@ def test_two_phases_resume_from_each_checkpoint(runs, tmp_path, period):
     assert [int(folder.name) for folder in folders] == list(range(period, 601, period))
     assert {row["phase"] for row in rows(tmp_path / "whole")} == {"0", "1"}
     for count in range(1, len(folders)):
-        copy = shutil.copytree(tmp_path / "whole", tmp_path / f"from{count}")
-        for later in sorted((copy / "checkpoints").iterdir())[count:]:
-            shutil.rmtree(later)
+        copy = cut_back(tmp_path / "whole", tmp_path / f"from{count}", count)
         runs.run(run_dir=copy, resume=True, **spec)
         assert difference(final_state(copy), final_state(tmp_path / "whole")) is None
         assert rows(copy) == rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("agent", [name for name in AGENTS if not name.startswith("dceo")])
+def test_every_agent_resumes(runs, tmp_path, agent):
+    """Bonuses, normalisation and discriminators have states too."""
+    spec = {"agent": agent, "learning_starts": 100, "checkpoint_period": 200}
+    if "discovery_frames" in {field.name for field in fields(AGENTS[agent].config)}:
+        spec["agent_settings"] = {"discovery_frames": 300}
+    if agent == "dco":
+        spec["agent_settings"]["num_options"] = 1
+    runs.run(run_dir=tmp_path / "whole", frames=400, **spec)
+    cut = cut_back(tmp_path / "whole", tmp_path / "cut", 1)
+    runs.run(run_dir=cut, frames=400, resume=True, **spec)
+    assert difference(final_state(cut), final_state(tmp_path / "whole")) is None
+    assert rows(cut) == rows(tmp_path / "whole") and len(rows(cut)) == 4
 
 
 def test_a_longer_run_goes_on_where_the_shorter_ended(runs, whole, tmp_path):
