@@ -63,7 +63,7 @@ def draw(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=30_000)
+    parser.add_argument("--frames", type=int, default=20_000)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
     arguments = parser.parse_args()
     tune_process()
