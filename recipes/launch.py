@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import sys
 import types
@@ -21,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.agents import AGENTS, choices, make_agent
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_env
 from torchrl_dceo.runtime import tune_process
@@ -210,10 +209,3 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, kind)
-
-
-def choices(given: str, known: list[str]) -> str:
-    """The wrong name, the nearest right one, and all of them."""
-    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"{given!r}{hint}; choose from {', '.join(known)}"

@@ -19,7 +19,7 @@ from torchrl_dceo.agents.ez_greedy import EZGreedyConfig, make_ez_greedy
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.training.agent import Agent
 
-__all__ = ["AGENTS", "make_agent"]
+__all__ = ["AGENTS", "choices", "make_agent"]
 
 
 class AgentKind(NamedTuple):
@@ -58,16 +58,23 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
         ValueError: unknown agent 'dqn' (did you mean 'ddqn'?); choose from ...
     """
     if name not in AGENTS:
-        raise ValueError(f"unknown agent {_choices(name, list(AGENTS))}")
+        raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
     fields = [field.name for field in dataclasses.fields(kind.config)]
     for setting in settings:
         if setting not in fields:
-            raise ValueError(f"unknown setting of {name} {_choices(setting, fields)}")
+            raise ValueError(f"unknown setting of {name} {choices(setting, fields)}")
     return kind.build(env, kind.config(**settings))
 
 
-def _choices(given: str, known: list[str]) -> str:
+def choices(given: str, known: list[str]) -> str:
+    """The wrong name, the nearest right one, and all of them: the end of an error's sentence.
+
+    Examples:
+        >>> from torchrl_dceo.agents import choices
+        >>> choices("sead", ["seed", "lr"])
+        "'sead' (did you mean 'seed'?); choose from seed, lr"
+    """
     close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return f"{given!r}{hint}; choose from {', '.join(known)}"

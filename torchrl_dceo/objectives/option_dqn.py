@@ -151,18 +151,8 @@ class OptionDQNLoss(LossModule):
             *(unravel_key(("next", key)) for key in observations),
         ]
 
-    def _estimator_keys(self) -> dict[str, NestedKey]:
-        keys = self.tensor_keys
-        return {
-            "reward": keys.option_reward,
-            "done": keys.done,
-            "terminated": keys.terminated,
-            "steps_to_next_obs": keys.steps_to_next_obs,
-        }
-
     def _forward_value_estimator_keys(self, **kwargs: Any) -> None:
-        if self._value_estimator is not None:
-            self._value_estimator.set_keys(**self._estimator_keys())
+        """Nothing to forward: of the estimator only the discount is read."""
 
     def make_value_estimator(
         self, value_type: ValueEstimators | None = None, **hyperparams: Any
@@ -173,7 +163,6 @@ class OptionDQNLoss(LossModule):
             self,
             self.default_value_estimator if value_type is None else value_type,
             supported=(ValueEstimators.TD0,),
-            tensor_keys=self._estimator_keys(),
             **hyperparams,
         )
 
