@@ -1,5 +1,6 @@
 """Exact spectra, the measures that compare what was learned with them, and the pictures of a run."""
 
+from torchrl_dceo.analysis.aggregates import Aggregate, aggregate, interquartile_mean
 from torchrl_dceo.analysis.curves import Progress, draw_learning_curve, read_progress
 from torchrl_dceo.analysis.figures import draw_eigenfunctions, draw_options, draw_visits
 from torchrl_dceo.analysis.option_quality import OptionClimb, greedy_path, option_climb
@@ -16,10 +17,12 @@ from torchrl_dceo.analysis.state_values import (
 from torchrl_dceo.analysis.stored import RunAnalysis, load_analysis, save_analysis
 
 __all__ = [
+    "Aggregate",
     "OptionClimb",
     "Progress",
     "RunAnalysis",
     "Similarity",
+    "aggregate",
     "cosine_similarity",
     "draw_eigenfunctions",
     "draw_learning_curve",
@@ -30,6 +33,7 @@ __all__ = [
     "exact_eigenfunctions",
     "followed_eigenfunctions",
     "greedy_path",
+    "interquartile_mean",
     "load_analysis",
     "option_climb",
     "reachable_states",

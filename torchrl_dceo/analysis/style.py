@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
+    "agent_colours",
     "colormap",
     "describe",
     "explain",
@@ -38,6 +40,17 @@ COLOURS = {
     "fourth": "#edae49",
 }
 """What each thing is drawn in, in every picture."""
+_AGENTS = {
+    "dceo": "#2a6f97",
+    "dceo_two_phase": "#2a9d8f",
+    "ddqn": "#3a3f55",
+    "counts": "#edae49",
+    "ez_greedy": "#d1495b",
+    "rnd": "#8f5fa8",
+    "diayn": "#e07a3f",
+    "dco": "#7fa650",
+}
+_OTHERS = ("#c77dab", "#5fa8d3", "#8c6d46", "#b8b042", "#5c5f9e", "#e5989b", "#3f7d5a", "#999999")
 
 _COLORMAPS = {
     # The paper's state visitation: white to red, low to high.
@@ -62,16 +75,15 @@ _SETTINGS = {
 _DPI = 150
 
 
-def need(module: str) -> Any:
+def need(module: str, extra: str = "analysis") -> Any:
     """Imports an optional package when it is needed, or says which extra has it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.split(".")[0]
         package = {"PIL": "pillow"}.get(package, package)
-        raise ImportError(
-            f"pictures need {package}: pip install 'torchrl-dceo[analysis]'"
-        ) from error
+        what = {"analysis": "pictures need", "report": "intervals over seeds need"}[extra]
+        raise ImportError(f"{what} {package}: pip install 'torchrl-dceo[{extra}]'") from error
 
 
 def new_figure(width: float, height: float, title: str | None = None) -> Figure:
@@ -112,6 +124,13 @@ def grid_of_axes(figure: Figure, count: int, columns: int) -> list[Axes]:
 def colormap(name: str) -> Colormap:
     """One of the palette's colormaps: ``visits``, ``signed`` or ``values``."""
     return need("matplotlib.colors").LinearSegmentedColormap.from_list(name, _COLORMAPS[name])
+
+
+def agent_colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each agent: those of the package first, each with its own, then others with the next free one."""
+    names = set(names)
+    own = {name: colour for name, colour in _AGENTS.items() if name in names}
+    return own | dict(zip(sorted(names - set(own)), itertools.cycle(_OTHERS), strict=False))
 
 
 def describe(axes: Axes, x: str, y: str, title: str) -> None:

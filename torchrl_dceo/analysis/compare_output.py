@@ -1,0 +1,232 @@
+"""A comparison as a figure, as rows of a CSV file and as a Markdown table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchrl_dceo.analysis.aggregates import aggregate, common_grid, on_grid
+from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.study_folder import AgentRuns
+from torchrl_dceo.analysis.style import (
+    COLOURS,
+    agent_colours,
+    describe,
+    grid_of_axes,
+    need,
+    new_figure,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_comparison", "summary_csv", "summary_table"]
+
+_PANELS = {
+    "eval_return": ("Greedy return", "return"),
+    "train_return": ("Training return", "return"),
+    "coverage": ("Coverage", "distinct states visited"),
+    "option_climb": ("Option quality", "share of the range climbed"),
+}
+_NONE = "–"
+_HEAD = [
+    "agent",
+    "seeds",
+    "final return, IQM [95 %]",
+    "mean ± std",
+    "area under curve",
+    "frames to first goal",
+    "frames to return 0.5",
+    "final coverage",
+]
+_TICK: dict[str, Any] = {
+    "marker": "^",
+    "markersize": 6,
+    "markeredgecolor": COLOURS["floor"],
+    "linestyle": "",
+}
+
+
+@styled
+def draw_comparison(
+    world: str,
+    agents: Sequence[AgentRuns],
+    metrics: Sequence[str],
+    x: str = "frames",
+    repetitions: int = 2000,
+    colours: Mapping[str, str] | None = None,
+) -> Figure:
+    """Draws a panel for each metric: interquartile mean and its interval for each agent, and each run as a thin line.
+
+    Args:
+        world (str): the title.
+        agents (sequence of AgentRuns): from :func:`~torchrl_dceo.analysis.study_folder.read_study`.
+        metrics (sequence of str): columns of the logs; one that no run has is left out.
+        x (str, optional): the column along which curves are drawn: ``"frames"`` (those of discovery included),
+            ``"updates"`` or ``"seconds"``. Default: ``"frames"``.
+        repetitions (int, optional): bootstrap samples. Default: ``2000``.
+        colours (mapping of str to str, optional): of each agent. Default: those of the palette.
+    """
+    logs = [run for agent in agents for run in agent.seeds.values()]
+    grids = {metric: common_grid(logs, metric, x) for metric in metrics}
+    grids = {metric: grid for metric, grid in grids.items() if len(grid)}
+    if not grids:
+        raise ValueError(f"no run in {world} has any of {', '.join(metrics)} along {x}")
+    figure = new_figure(3.4 * len(grids) + 0.4, 3.4, world)
+    if colours is None:
+        colours = agent_colours(agent.name for agent in agents)
+    for axes, (metric, grid) in zip(
+        grid_of_axes(figure, len(grids), len(grids)), grids.items(), strict=True
+    ):
+        title, label = _PANELS.get(metric, (metric.replace("_", " ").capitalize(), metric))
+        describe(axes, x, label, title)
+        for agent in reversed(agents):  # the first one on top
+            _draw_agent(axes, agent, metric, grid, x, colours[agent.name], repetitions)
+        axes.set_xlim(0, grid[-1])
+        if metric.endswith("_return"):
+            low, high = axes.dataLim.intervaly
+            axes.set_ylim(min(0.0, low) * 1.05 - 0.03, max(1.05, high * 1.05))
+        else:
+            axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
+    handles = {label: handle for axes in figure.axes for handle, label in _legend(axes)}
+    if any(_end_of_discovery(run, x) is not None for run in logs):
+        handles["end of discovery"] = need("matplotlib.lines").Line2D(
+            [], [], color=COLOURS["quiet"], **_TICK
+        )
+    figure.legend(
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=min(5, len(handles)),
+        frameon=False,
+    )
+    return figure
+
+
+def _legend(axes: Axes) -> Iterable[tuple[Any, str]]:
+    handles, labels = axes.get_legend_handles_labels()
+    return zip(reversed(handles), reversed(labels), strict=True)
+
+
+def _draw_agent(
+    axes: Axes,
+    agent: AgentRuns,
+    metric: str,
+    grid: np.ndarray,
+    x: str,
+    colour: str,
+    repetitions: int,
+) -> None:
+    curves = np.array([on_grid(run, metric, grid, x) for run in agent.seeds.values()])
+    for curve in curves:
+        axes.plot(grid, curve, color=colour, linewidth=0.5, alpha=0.35)
+    over_seeds = aggregate(curves, repetitions=repetitions)
+    seeds = "1 seed" if len(curves) == 1 else f"{len(curves)} seeds"
+    axes.plot(grid, over_seeds.iqm, color=colour, linewidth=1.8, label=f"{agent.name} ({seeds})")
+    axes.fill_between(grid, over_seeds.low, over_seeds.high, color=colour, alpha=0.18, linewidth=0)
+    # Where discovery ends, a tick on the axis.
+    ends = [end for run in agent.seeds.values() if (end := _end_of_discovery(run, x)) is not None]
+    if ends:
+        place, bottom = [statistics.median(ends)], [0]
+        axes.plot(
+            place,
+            bottom,
+            color=colour,
+            transform=axes.get_xaxis_transform(),
+            clip_on=False,
+            **_TICK,
+        )
+
+
+def _end_of_discovery(run: dict[str, list[float]], x: str) -> float | None:
+    """Where the last phase begins, if it has."""
+    phases = run.get("phase", [])
+    later = [i for i in range(1, len(phases)) if phases[i] > phases[i - 1]]
+    return run[x][later[-1] - 1] if later else None
+
+
+def summary_csv(summaries: Sequence[AgentSummary]) -> str:
+    """One row for each world, agent and measure: the aggregates, and how many runs reached what can be missed."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    numbers = ("iqm", "low", "high", "mean", "std")
+    writer.writerow(["world", "agent", "measure", "runs", "reached", *numbers])
+    for summary in summaries:
+        for name in dict.fromkeys([*summary.measures, *summary.aggregates]):
+            values = summary.measures.get(name)
+            reached = summary.finished if values is None else int(np.isfinite(values).sum())
+            found = summary.aggregates.get(name)
+            cells = ["" if found is None else _cell(getattr(found, n)[0]) for n in numbers]
+            writer.writerow([summary.world, summary.agent, name, summary.finished, reached, *cells])
+    return file.getvalue()
+
+
+def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return") -> str:
+    """The comparison as Markdown, a table a world, over finished runs.
+
+    Args:
+        summaries (sequence of AgentSummary): from :func:`~torchrl_dceo.analysis.comparison.summarize`.
+        metric (str, optional): the return that the table is about. Default: ``"eval_return"``.
+    """
+    parts = []
+    for world in dict.fromkeys(summary.world for summary in summaries):
+        # Frames and states of different worlds do not mix.
+        head = _HEAD[:5] if world == ALL_WORLDS else _HEAD
+        rows = [_cells(summary, metric) for summary in summaries if summary.world == world]
+        table = [head, ["---"] * len(head), *(row[: len(head)] for row in rows)]
+        lines = [f"| {' | '.join(cells)} |" for cells in table]
+        parts.append("\n".join([f"### {world}", "", *lines]))
+    parts.append(
+        "Final: mean over the last tenth of a run. Area: mean return over the run. IQM: interquartile mean "
+        "over seeds (the mean of three or fewer), interval by stratified bootstrap. Frames: the median "
+        "seed's, discovery included, and how many seeds got there."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _cells(summary: AgentSummary, metric: str) -> list[str]:
+    final = summary.aggregates.get(f"final_{metric}")
+    area = summary.aggregates.get(f"area_{metric}")
+    coverage = summary.aggregates.get("final_coverage")
+    seeds = f"{summary.finished}"
+    if summary.started > summary.finished:
+        seeds += f" of {summary.started} finished"
+    spread = _NONE
+    if final is not None:
+        std = final.std[0]
+        spread = f"{final.mean[0]:.2f}" + ("" if math.isnan(std) else f" ± {std:.2f}")
+    return [
+        summary.agent,
+        seeds,
+        _NONE if final is None else f"{final.iqm[0]:.2f}{_interval(final.low[0], final.high[0])}",
+        spread,
+        _NONE if area is None else f"{area.iqm[0]:.2f}{_interval(area.low[0], area.high[0])}",
+        _reached(summary.measures.get("frames_to_goal")),
+        _reached(summary.measures.get("frames_to_half")),
+        _NONE if coverage is None else f"{coverage.iqm[0]:.0f}",
+    ]
+
+
+def _interval(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+
+
+def _reached(frames: list[float] | None) -> str:
+    if not frames:
+        return _NONE
+    reached = sum(math.isfinite(value) for value in frames)
+    middle = statistics.median_low(frames) if reached * 2 > len(frames) else math.inf
+    text = f"{middle / 1000:.0f}k" if math.isfinite(middle) else "never" if not reached else _NONE
+    return f"{text} ({reached}/{len(frames)})"
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"
