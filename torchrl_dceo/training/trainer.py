@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +17,12 @@ from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.training.agent import Agent, Phase
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.evaluation import evaluate
-from torchrl_dceo.training.fingerprint import describe_agent, describe_env, plain
 from torchrl_dceo.training.loggers import CSVLog
 from torchrl_dceo.training.metrics import RunMetrics
 from torchrl_dceo.training.progress import ProgressLine
+from torchrl_dceo.training.resumable import Resumable
 from torchrl_dceo.training.run_directory import RunDirectory
-from torchrl_dceo.training.run_state import (
-    Counters,
-    copied,
-    from_tensordict,
-    get_generators,
-    get_world,
-    set_generators,
-    set_world,
-    to_tensordict,
-)
+from torchrl_dceo.training.run_state import Counters
 from torchrl_dceo.training.train_config import TrainConfig
 
 __all__ = ["TrainConfig", "Trainer"]
@@ -41,7 +30,7 @@ __all__ = ["TrainConfig", "Trainer"]
 Probe = Callable[["Trainer"], dict[str, float]]
 
 
-class Trainer:
+class Trainer(Resumable):
     """Trains any :class:`~torchrl_dceo.training.Agent` on any environment; see :func:`~torchrl_dceo.training.train`.
 
     Args:
@@ -287,116 +276,6 @@ class Trainer:
         self.last_row = {**self.last_row, **row}
         if self.log is not None:
             self.log.write(row)
-
-    # Saving and restoring
-
-    def fingerprint(self) -> dict[str, Any]:
-        """What the run is made of: agent, environments and every setting that its numbers depend on."""
-        train = asdict(self.config)
-        for free in ("total_frames", "checkpoint_period", "keep_checkpoints", "progress"):
-            del train[free]
-        train["replay_capacity"] = self.replay_capacity
-        # Those of the agent are described with it.
-        own = tuple(type(transform) for transform in self.agent.transforms)
-        envs = {name: describe_env(env, own) for name, env in self._envs().items()}
-        agent = describe_agent(self.agent)
-        # Last, what follows from the rest: a difference is better explained by its cause.
-        modules = {name: agent.pop(name) for name in ("modules", "shapes")}
-        settings = plain(self.settings)
-        return {"settings": settings, "train": train, "agent": agent, "envs": envs, **modules}
-
-    @property
-    def holds_a_run(self) -> bool:
-        """Whether a run was started in the run directory, which :meth:`resume` can go on with."""
-        return self._directory is not None and self._directory.holds_a_run
-
-    def resume(self) -> int:
-        """Goes back to the newest whole checkpoint of the run directory, or to the start if there is none yet.
-
-        :meth:`run` then goes on as if the run had never been interrupted: to the last bit, if agent, environments and
-        seeds are made the same way. A directory whose run is made of something else is refused. No other run can use
-        the directory until this one has ended or :meth:`close` is called.
-
-        Returns:
-            The frames that the run had done at that point.
-        """
-        if self._directory is None or self.checkpoints is None or self.log is None:
-            raise ValueError("only a run with a run_dir can be resumed")
-        self._directory.open()
-        directory, own = self._directory, self.fingerprint()
-        try:
-            if self.checkpoints.steps():
-                state = self.checkpoints.load_latest(
-                    lambda state: directory.check(own, state["fingerprint"])
-                )
-                self.load_state(state)
-            else:
-                directory.check(own)
-                self.log.truncate(0)
-        except BaseException:
-            self.close()
-            raise
-        self._started = True
-        return self.counters.frames
-
-    def _save(self) -> None:
-        if self.checkpoints is None or self.log is None:
-            return
-        # The rows that the checkpoint counts must be on disk before it is.
-        with self.log.path.open() as file:
-            os.fsync(file.fileno())
-        state = {"fingerprint": self.fingerprint(), **self.state(copy=False)}
-        self.checkpoints.save(self.counters.frames, state)
-
-    def state(self, *, copy: bool = True) -> dict[str, Any]:
-        """Everything that the rest of the run depends on, as nested dictionaries of tensors and plain values.
-
-        Keyword Args:
-            copy (bool, optional): ``False`` for what is to be written at once: tensors of networks and replay are not
-                copied then. Default: ``True``.
-        """
-        carrier = self._carrier if self._collector is None else self._collector._carrier
-        state = {
-            "counters": vars(self.counters).copy(),
-            "agent": dict(self.agent.state_dict()),
-            "learning": self.agent.learning_state(),
-            "replay": self.replay.state_dict(copy=False),
-            **self._surroundings(),
-            "carrier": None if carrier is None else from_tensordict(carrier),
-            "log_rows": 0 if self.log is None else self.log.num_rows,
-            "last_row": dict(self.last_row),
-        }
-        return copied(state) if copy else state
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to what :meth:`state` returned, in a trainer built the same way."""
-        self._stop_collecting()
-        self.counters = Counters(**state["counters"])
-        self.agent.load_state_dict(state["agent"])
-        # Copied: an optimizer goes on with the very tensors that it is given.
-        self.agent.load_learning_state(copied(state["learning"]))
-        self.replay.load_state_dict(state["replay"])
-        self.metrics = RunMetrics()
-        carrier = state["carrier"]
-        self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
-        self.last_row = dict(state["last_row"])
-        if self.log is not None:
-            self.log.truncate(state["log_rows"])
-        self._set_surroundings(state)
-
-    def _surroundings(self) -> dict[str, Any]:
-        """What collecting changes besides the agent: worlds and random generators."""
-        envs = {name: get_world(env) for name, env in self._envs().items()}
-        return {"envs": envs, "generators": get_generators()}
-
-    def _set_surroundings(self, state: dict[str, Any]) -> None:
-        for name, env in self._envs().items():
-            set_world(env, state["envs"][name])
-        set_generators(state["generators"])
-
-    def _envs(self) -> dict[str, EnvBase]:
-        envs = {"train": self.env, "eval": self.eval_env, "discovery": self.discovery_env}
-        return {name: env for name, env in envs.items() if env is not None}
 
 
 _SHOWN = ("train_return", "eval_return", "coverage")
