@@ -29,7 +29,7 @@ from torchrl_dceo.training.probes import OptionProbe, SpectrumProbe, save_run_an
 
 CONFIG = Path(__file__).parent / "config"
 EVAL_EPISODES = 20
-_OWN = {"agent", "env", "resume", "run_dir"}
+_OWN = {"agent", "env", "num_envs", "resume", "run_dir"}
 
 
 def run(config: DictConfig) -> float:
@@ -66,7 +66,8 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
     def world(offset: int, **kwargs: Any) -> EnvBase:
         return make_env(env_name, seed=train.seed + offset, **{**env_settings_, **kwargs})
 
-    env = world(0, visits="counts")
+    batch_size = settings["num_envs"]
+    env = world(0, visits="counts", batch_size=batch_size)
     agent = make_agent(agent_name, env, **agent_settings)
     discovers = any(phase.reward_free for phase in agent.phases)
     visits = find_transform(env, StateCounts)
@@ -75,7 +76,11 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
         env,
         train,
         eval_env=world(10_000, batch_size=EVAL_EPISODES),
-        discovery_env=world(20_000, visits=visits, coverage=True) if discovers else None,
+        discovery_env=(
+            world(20_000, visits=visits, coverage=True, batch_size=batch_size)
+            if discovers
+            else None
+        ),
         run_dir=run_dir,
         settings={"agent": settings["agent"], "env": settings["env"]},
         probes=(SpectrumProbe(), OptionProbe()),
@@ -167,6 +172,9 @@ def _check_values(settings: dict[str, Any]) -> None:
         raise ValueError(
             f"resume={settings['resume']} is not the directory of a run: it has no config.yaml"
         )
+    num_envs = settings["num_envs"]
+    if not _fits(num_envs, int) or num_envs < 1:
+        raise ValueError(f"num_envs must be a whole number from 1 on, got {num_envs!r}")
     agent, env = dict(settings["agent"]), dict(settings["env"])
     name = agent.pop("name")
     check_dataclass(AGENTS[name].config, agent, "agent.")

@@ -411,3 +411,8 @@ def test_starting_anywhere_in_coverage_mode_includes_the_goal_cell():
     assert set(env.reset()["state_id"].tolist()) == {0, 1, 2}
     ending = GridWorldEnv("S.G", starts="anywhere", batch_size=[200], seed=0)
     assert set(ending.reset()["state_id"].tolist()) == {0, 1}
+
+
+def test_starts_of_another_name_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"starts must be .* or 'anywhere', got 'any'"):
+        GridWorldEnv("S.G", starts="any")

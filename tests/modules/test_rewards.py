@@ -71,6 +71,35 @@ def test_a_shorter_transition_repeats_its_last_state_and_gains_nothing_after_it(
     torch.testing.assert_close(reward, one_step[:, 1:].detach())
 
 
+@pytest.mark.parametrize("with_steps", [True, False])
+def test_potential_is_the_telescoped_target_with_f_added_to_every_value(with_steps):
+    """U = Q + f obeys the potential equation wherever Q obeys the telescoped one, also where an episode ends."""
+    gamma, encoder, batch = 0.9, make_encoder(), make_batch()
+    steps = torch.randint(1, 6, (BATCH, 1)) if with_steps else torch.ones(BATCH, 1)
+    if with_steps:
+        batch["steps_to_next_obs"] = steps
+    terminated = torch.arange(BATCH).unsqueeze(-1) % 2 == 0
+    batch["next", "terminated"] = terminated
+    telescoped, potential = (
+        EigenReward(encoder, 4, mode=mode, gamma=gamma)(batch.clone())["option_reward"]
+        for mode in ("telescoped", "potential")
+    )
+    f, f_next = (encoder.module(b["observation"])[:, 1:].detach() for b in (batch, batch["next"]))
+    next_value = torch.randn(BATCH, 4).double()  # of any Q
+    for b in range(BATCH):
+        kept = 0.0 if terminated[b] else gamma ** float(steps[b])
+        q = telescoped[b] + kept * next_value[b]
+        u = potential[b] + kept * (next_value[b] + f_next[b])
+        torch.testing.assert_close(u, q + f[b])
+
+
+def test_potential_without_a_terminated_entry_takes_done():
+    encoder, batch = make_encoder(), make_batch()
+    batch["next", "done"] = torch.ones(BATCH, 1, dtype=torch.bool)
+    reward = EigenReward(encoder, 4, mode="potential", gamma=0.9)(batch)["option_reward"]
+    torch.testing.assert_close(reward, encoder.module(batch["next", "observation"])[:, 1:].detach())
+
+
 def test_signs():
     encoder, batch = make_encoder(), make_batch()
     plus, minus, both = (

@@ -85,6 +85,7 @@ def test_every_field_says_where_its_value_comes_from():
             "nine_rooms: unknown agent 'ddqx' (did you mean 'ddqn'?)",
         ),
         (["resume=/no/such/run"], "nine_rooms: resume=/no/such/run is not the directory of a run"),
+        (["num_envs=0"], "nine_rooms: num_envs must be a whole number from 1 on, got 0"),
         (["agent=ddqn", "agent.norm=log1p"], "nine_rooms: unknown setting 'agent.norm'"),
     ],
 )

@@ -26,14 +26,13 @@ class DCEOConfig(LaplacianConfig, OptionConfig, LearnerConfig):
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
     encoder, laplacian_loss = make_laplacian(env, config, config)
-    discounted = config.reward_mode == "discounted"
     reward = EigenReward(
         encoder,
         config.num_options,
         skip_first=config.skip_first,
         signs=config.signs,
         mode=config.reward_mode,
-        gamma=option_gamma(config, config) if discounted else None,
+        gamma=option_gamma(config, config),
         reuse_representation=True,
     )
     return make_option_agent(
@@ -44,5 +43,5 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         {"laplacian": laplacian_loss, "reward": reward},
         reward.num_rewards,
         discovery_frames=discovery_frames,
-        window=discounted,
+        window=config.reward_mode == "discounted",
     )

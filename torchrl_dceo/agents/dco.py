@@ -32,7 +32,7 @@ class DCOConfig(OptionConfig, LearnerConfig):
     norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.; log1p as in dceo
     barrier: float = 1.0  # ours: E f² = 1 - λ/2 whatever the eigenvalue λ < 2
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
-    reward_mode: Literal["telescoped", "discounted"] = "telescoped"  # as in dceo
+    reward_mode: Literal["telescoped", "discounted", "potential"] = "telescoped"  # as in dceo
     discovery_frames: int | None = None  # None: online, as Jinnai et al.; else as dceo_two_phase
 
     def __post_init__(self) -> None:
@@ -81,13 +81,12 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
         estimator=config.estimator,
         successor="successor",
     )
-    discounted = config.reward_mode == "discounted"
     reward = EigenReward(
         encoder,
         1,
         signs=config.signs,
         mode=config.reward_mode,
-        gamma=option_gamma(config, config) if discounted else None,
+        gamma=option_gamma(config, config),
         reuse_representation=True,
     )
     return make_option_agent(
@@ -97,5 +96,5 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
         {"laplacian": loss, "reward": reward},
         reward.num_rewards,
         discovery_frames=config.discovery_frames,
-        window=discounted,
+        window=config.reward_mode == "discounted",
     )

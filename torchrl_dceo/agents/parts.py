@@ -75,7 +75,9 @@ class LaplacianConfig:
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
     skip_first: bool = True  # ours: the first eigenfunction is constant
     signs: Literal["+", "-", "both"] = "+"  # the paper
-    reward_mode: Literal["telescoped", "discounted"] = "telescoped"  # the authors' code
+    reward_mode: Literal["telescoped", "discounted", "potential"] = (
+        "telescoped"  # the authors' code
+    )
 
 
 def observation_key(env: EnvBase) -> str:

@@ -210,6 +210,8 @@ def _marked(
         near = {cell for goal in ends for cell in layout.distances(goal)} or set(layout.cells)
         starts = [cell for cell in layout.cells if layout.is_open(*cell) and cell in near]
         starts = [cell for cell in starts if coverage or cell not in ends]
+    elif isinstance(starts, str):
+        raise ValueError(f"starts must be (row, column) cells or 'anywhere', got {starts!r}")
     if coverage:
         layout.with_marks(goals=goals)  # checked all the same
         goals = ()

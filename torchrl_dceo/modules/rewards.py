@@ -15,7 +15,7 @@ from torchrl_dceo.modules._direct import output_of
 __all__ = ["EigenReward"]
 
 Signs = Literal["+", "-", "both"]
-Mode = Literal["telescoped", "discounted"]
+Mode = Literal["telescoped", "discounted", "potential"]
 
 
 class EigenReward(TensorDictModuleBase):
@@ -23,14 +23,18 @@ class EigenReward(TensorDictModuleBase):
 
     Option i climbs the i-th eigenfunction of the Laplacian, here the i-th output of ``encoder``, evaluated with the
     encoder's current weights and without gradient. Over an n-step transition :math:`(s_t, \dots, s_{t+m})` there are
-    two
-    readings:
+    three readings:
 
     - ``"telescoped"``: :math:`f_i(s_{t+m}) - f_i(s_t)`, undiscounted, so the fixed point of the option depends on n;
     - ``"discounted"``: :math:`\sum_{k<m} \gamma^k (f_i(s_{t+k+1}) - f_i(s_{t+k}))`, the n-step return of the one-step
     reward.
       It reads the states between, ``("window", <obs>)`` of shape ``[*, n, ...]``, which
-      :func:`~torchrl_dceo.data.make_replay_buffer` gives on request.
+      :func:`~torchrl_dceo.data.make_replay_buffer` gives on request;
+    - ``"potential"``: :math:`(1 - \gamma^m) f_i(s_{t+m})`, and :math:`f_i(s_{t+m})` if the episode terminates there. This
+      is the telescoped reading with :math:`f_i(s)` added to every value: :math:`Q_i + f_i(s)` obeys this equation if and
+      only if :math:`Q_i` obeys the telescoped one, so the greedy policies are the same (potential-based shaping, Ng et
+      al. 1999). What is left to learn is where f will be, without what it is now: a smoother function within the range
+      of f, in which the gap between two actions is a larger share, and which moves less when f does.
 
     The first eigenfunction is constant and rewards nothing, so options start at the second one by default.
 
@@ -44,8 +48,9 @@ class EigenReward(TensorDictModuleBase):
         signs (str, optional): ``"+"`` follows :math:`f_i`, ``"-"`` follows :math:`-f_i`, ``"both"`` gives 2N options,
         the N
             positive ones first. Default: ``"+"``, as in the paper.
-        mode (str, optional): ``"telescoped"`` or ``"discounted"``. Default: ``"telescoped"``.
-        gamma (float, optional): the options' discount; needed by, and only used in, the discounted mode.
+        mode (str, optional): ``"telescoped"``, ``"discounted"`` or ``"potential"``. Default: ``"telescoped"``.
+        gamma (float, optional): the options' discount, the same as in their loss; needed by, and only used in, the
+            discounted and the potential mode.
         reuse_representation (bool, optional): take :math:`f(s_t)` from the encoder's out_key if the tensordict has it
             (the Laplacian losses leave it there), instead of computing it again. The values are then from before the
             optimizer's step. Default: ``False``.
@@ -84,8 +89,8 @@ class EigenReward(TensorDictModuleBase):
             raise ValueError(f"signs must be one of {get_args(Signs)}, got {signs!r}")
         if mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {get_args(Mode)}, got {mode!r}")
-        if mode == "discounted" and (gamma is None or not 0 <= gamma <= 1):
-            raise ValueError(f'mode="discounted" needs gamma in [0, 1], got {gamma}')
+        if mode != "telescoped" and (gamma is None or not 0 <= gamma <= 1):
+            raise ValueError(f'mode="{mode}" needs gamma in [0, 1], got {gamma}')
         if len(encoder.out_keys) != 1:
             raise ValueError(f"the encoder must have one out_key, got {list(encoder.out_keys)}")
         self.encoder = encoder
@@ -96,7 +101,7 @@ class EigenReward(TensorDictModuleBase):
         self.gamma = 1.0 if gamma is None else gamma
         self.reuse_representation = reuse_representation
         self.window = window
-        later = "next" if mode == "telescoped" else window
+        later = window if mode == "discounted" else "next"
         self.in_keys = [*encoder.in_keys, *(unravel_key((later, key)) for key in encoder.in_keys)]
         self.out_keys = [reward_key]
 
@@ -120,20 +125,34 @@ class EigenReward(TensorDictModuleBase):
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the rewards of all options."""
-        stored = (
-            tensordict.get(self.encoder.out_keys[0], None) if self.reuse_representation else None
-        )
-        here = self._features(tensordict) if stored is None else self._followed(stored)
-        if self.mode == "telescoped":
-            reward = self._features(tensordict.get("next")) - here
+        if self.mode == "potential":
+            reward = self._potential(tensordict)
+        elif self.mode == "telescoped":
+            reward = self._features(tensordict.get("next")) - self._here(tensordict)
         else:
-            reward = self._discounted(here, tensordict)
+            reward = self._discounted(self._here(tensordict), tensordict)
         if self.signs == "-":
             reward = -reward
         elif self.signs == "both":
             reward = torch.cat([reward, -reward], -1)
         tensordict.set(self.out_keys[0], reward)
         return tensordict
+
+    def _here(self, tensordict: TensorDictBase) -> Tensor:
+        stored = (
+            tensordict.get(self.encoder.out_keys[0], None) if self.reuse_representation else None
+        )
+        return self._features(tensordict) if stored is None else self._followed(stored)
+
+    def _potential(self, tensordict: TensorDictBase) -> Tensor:
+        following = tensordict.get("next")
+        later = self._features(following)
+        steps = tensordict.get("steps_to_next_obs", None)
+        kept = self.gamma if steps is None else self.gamma ** steps.view(*later.shape[:-1], 1)
+        terminated = following.get("terminated", None)
+        if terminated is None:
+            terminated = following.get("done")
+        return later * (1 - kept * ~terminated)
 
     def _discounted(self, here: Tensor, tensordict: TensorDictBase) -> Tensor:
         window = tensordict.get(self.window, None)
