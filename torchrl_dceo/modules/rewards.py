@@ -30,10 +30,10 @@ class EigenReward(TensorDictModuleBase):
     reward.
       It reads the states between, ``("window", <obs>)`` of shape ``[*, n, ...]``, which
       :func:`~torchrl_dceo.data.make_replay_buffer` gives on request;
-    - ``"potential"``: :math:`(1 - \gamma^m) f_i(s_{t+m})`, and :math:`f_i(s_{t+m})` if the episode terminates there. This
-      is the telescoped reading with :math:`f_i(s)` added to every value: :math:`Q_i + f_i(s)` obeys this equation if and
-      only if :math:`Q_i` obeys the telescoped one, so the greedy policies are the same (potential-based shaping, Ng et
-      al. 1999). What is left to learn is where f will be, without what it is now: a smoother function within the range
+    - ``"potential"``: :math:`(1 - \gamma^m) f_i(s_{t+m})`, and :math:`f_i(s_{t+m})` if the episode terminates there. It
+      is the telescoped reading with :math:`f_i(s)` added to every value: :math:`Q_i + f_i(s)` obeys this equation if
+      and only if :math:`Q_i` obeys the telescoped one, so the greedy policies are the same (potential-based shaping,
+      Ng et al. 1999). What is left to learn is where f will be, without what it is now: a function within the range
       of f, in which the gap between two actions is a larger share, and which moves less when f does.
 
     The first eigenfunction is constant and rewards nothing, so options start at the second one by default.
