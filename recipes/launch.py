@@ -26,10 +26,11 @@ from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_en
 from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import TrainConfig, Trainer
 from torchrl_dceo.training.probes import OptionProbe, SpectrumProbe, save_run_analysis
+from torchrl_dceo.training.torchrl_log import Log, check_logger, make_logs
 
 CONFIG = Path(__file__).parent / "config"
 EVAL_EPISODES = 20
-_OWN = {"agent", "env", "num_envs", "resume", "run_dir"}
+_OWN = {"agent", "env", "logger", "num_envs", "resume", "run_dir"}
 
 
 def run(config: DictConfig) -> float:
@@ -49,7 +50,7 @@ def run(config: DictConfig) -> float:
             config.replay_capacity = trainer.replay_capacity
             OmegaConf.save(config, run_dir / "config.yaml")
         row = trainer.run()
-    except (ValueError, FileNotFoundError, FileExistsError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
         sys.exit(f"{run_dir}: {error}")
     save_run_analysis(trainer, run_dir)
     draw_run(run_dir)
@@ -84,7 +85,16 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
         run_dir=run_dir,
         settings={"agent": settings["agent"], "env": settings["env"]},
         probes=(SpectrumProbe(), OptionProbe()),
+        logs=_logs(settings, run_dir),
     )
+
+
+def _logs(settings: dict[str, Any], run_dir: Path) -> list[Log]:
+    logger = dict(settings.get("logger") or {"name": "csv"})
+    kind = logger.pop("name")
+    if kind == "wandb":
+        logger["name"] = f"{settings['env']['name']}_{settings['agent']['name']}_{settings['seed']}"
+    return make_logs(kind, run_dir, settings, **logger)
 
 
 def resumed(config: DictConfig) -> DictConfig:
@@ -117,7 +127,7 @@ def check(arguments: list[str], recipe: str) -> None:
         _check_groups(overrides)
         for combination in _combinations(overrides):
             _check_values(_compose(recipe, combination))
-    except (ValueError, HydraException, OmegaConfBaseException) as error:
+    except (ValueError, ImportError, HydraException, OmegaConfBaseException) as error:
         sys.exit(f"{recipe}: {str(error).strip().splitlines()[0]}")
 
 
@@ -181,6 +191,7 @@ def _check_values(settings: dict[str, Any]) -> None:
     train = {k: v for k, v in settings.items() if k not in _OWN}
     check_dataclass(TrainConfig, train, "")
     TrainConfig(**train)
+    check_logger(settings["logger"]["name"])
     known = env_settings(env.pop("name"))
     for key in env:
         if key not in known:

@@ -1,4 +1,4 @@
-"""Where the rows of metrics go: a CSV file always, and TorchRL's loggers on request."""
+"""The CSV file that every run writes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ class CSVLog:
     """One CSV file, one row a call, columns that may appear later.
 
     TorchRL's own CSV logger keeps a file for each number and cannot be cut back to where a checkpoint was made. A row
-    is on
-    disk when :meth:`write` returns; after a crash :meth:`truncate` takes back the rows that the resumed run will write
-    again. A new column rewrites the file, once.
+    is on disk when :meth:`write` returns; after a crash :meth:`truncate` takes back the rows that the resumed run
+    will write again. A new column rewrites the file, once.
 
     Args:
         path (path-like): the file; continued if it exists.
@@ -56,6 +55,9 @@ class CSVLog:
         with self.path.open("a", newline="") as file:
             csv.DictWriter(file, self.columns, restval="").writerow(row)
         self.num_rows += 1
+
+    def close(self) -> None:
+        """Nothing: the file is closed after each row."""
 
     def truncate(self, num_rows: int) -> None:
         """Keeps the first ``num_rows`` rows."""

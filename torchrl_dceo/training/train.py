@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.training.agent import Agent
+from torchrl_dceo.training.torchrl_log import LoggerKind, make_logs
 from torchrl_dceo.training.train_config import TrainConfig
 from torchrl_dceo.training.trainer import Probe, Trainer
 
@@ -26,6 +27,7 @@ def train(
     resume: bool | Literal["auto"] = False,
     settings: Mapping[str, Any] | None = None,
     probes: tuple[Probe, ...] = (),
+    logger: LoggerKind = "csv",
     **config: Any,
 ) -> dict[str, float]:
     """Trains an agent; returns the last row of its log.
@@ -44,6 +46,8 @@ def train(
             directory that holds a run is refused.
         settings (mapping, optional): whatever else the run was made from; a resumed run must have the same.
         probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
+        logger (str, optional): ``"tensorboard"`` or ``"wandb"`` sends the rows there as well, by TorchRL's logger. The
+            CSV file is written anyway. Default: ``"csv"``.
         **config: the other fields of :class:`~torchrl_dceo.training.TrainConfig`: ``update_period``, ``eval_period``,
             ``checkpoint_period``, …
 
@@ -77,6 +81,7 @@ def train(
         run_dir=run_dir,
         settings=settings,
         probes=probes,
+        logs=make_logs(logger, run_dir, settings),
     )
     if resume not in (True, False, "auto"):
         raise ValueError(f"resume must be True, False or 'auto', got {resume!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from torchrl_dceo.training.progress import ProgressLine
 from torchrl_dceo.training.resumable import Resumable
 from torchrl_dceo.training.run_directory import RunDirectory
 from torchrl_dceo.training.run_state import Counters
+from torchrl_dceo.training.torchrl_log import Log
 from torchrl_dceo.training.train_config import TrainConfig
 
 __all__ = ["TrainConfig", "Trainer"]
@@ -45,6 +46,7 @@ class Trainer(Resumable):
         settings (mapping, optional): what the run was made from, e.g. a recipe's config: kept with the checkpoints
             and compared when the run is resumed, besides all that is known of agent and environments.
         probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
+        logs (sequence of Log, optional): get each row as well, by ``write(row)``, after the CSV file.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Trainer(Resumable):
         run_dir: str | Path | None = None,
         settings: Mapping[str, Any] | None = None,
         probes: tuple[Probe, ...] = (),
+        logs: Sequence[Log] = (),
     ) -> None:
         if any(phase.reward_free for phase in agent.phases) and discovery_env is None:
             raise ValueError(
@@ -81,6 +84,7 @@ class Trainer(Resumable):
         self._directory = None if self.run_dir is None else RunDirectory(self.run_dir)
         self._started = False
         self.log = None if self.run_dir is None else CSVLog(self.run_dir / "progress.csv")
+        self.logs = [log for log in (self.log, *logs) if log is not None]
         self.checkpoints = (
             None
             if self.run_dir is None
@@ -158,6 +162,8 @@ class Trainer(Resumable):
     def close(self) -> None:
         """Stops collecting and lets others write into the run directory; the environments stay open."""
         self._stop_collecting()
+        for log in self.logs:
+            log.close()
         if self._directory is not None:
             self._directory.lock.release()
 
@@ -274,8 +280,8 @@ class Trainer(Resumable):
                 row.update(probe(self))
         row["seconds"] = round(counters.seconds, 3)
         self.last_row = {**self.last_row, **row}
-        if self.log is not None:
-            self.log.write(row)
+        for log in self.logs:
+            log.write(row)
 
 
 _SHOWN = ("train_return", "eval_return", "coverage")
