@@ -29,7 +29,7 @@ from torchrl.data import Categorical
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss
 
-from torchrl_dceo.modules import EigenReward, OptionQValueActor
+from torchrl_dceo.modules import EigenReward, GreedyActor, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet, grid_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss, OptionDQNLoss
 from torchrl_dceo.runtime import tune_process
@@ -74,8 +74,8 @@ def make_encoder(net: NetFn = NET) -> TensorDictModule:
     return TensorDictModule(net(WIDTH), in_keys=["pixels"], out_keys=["representation"])
 
 
-def make_main_loss(net: NetFn = NET) -> DQNLoss:
-    main = QValueActor(net(ACTIONS), in_keys=["pixels"], spec=SPEC)
+def make_main_loss(net: NetFn = NET, actor: type[QValueActor] = GreedyActor) -> DQNLoss:
+    main = actor(net(ACTIONS), in_keys=["pixels"], spec=SPEC)
     loss = DQNLoss(main, double_dqn=True, loss_function="smooth_l1")
     loss.make_value_estimator(gamma=GAMMA)
     return loss
@@ -113,8 +113,8 @@ def our_update(net_cls: type) -> Callable[[], None]:
 
 def looped_update() -> Callable[[], None]:
     """N networks, losses and optimizers in a Python loop; the Laplacian by a loop over prefixes."""
-    encoder, main_loss = make_encoder(plain_net), make_main_loss(plain_net)
-    option_losses = [make_main_loss(plain_net) for _ in range(OPTIONS)]
+    encoder, main_loss = make_encoder(plain_net), make_main_loss(plain_net, QValueActor)
+    option_losses = [make_main_loss(plain_net, QValueActor) for _ in range(OPTIONS)]
     losses = [main_loss, *option_losses, encoder]
     optimizers = [torch.optim.Adam(trainable(loss), lr=1e-4) for loss in losses]
     stored = make_batch()

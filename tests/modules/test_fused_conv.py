@@ -278,6 +278,13 @@ def test_changed_layers_run_as_they_are(change, fused_calls):
     assert len(fused_calls) == 1
 
 
+def test_a_hook_on_a_copy_is_noticed(fused_calls):
+    copied, pixels = copy.deepcopy(grid_net(SHAPE, 4)), torch.rand(2, *SHAPE)
+    _hook(copied)
+    assert torch.equal(copied(pixels), copied.layers(pixels))
+    assert not fused_calls
+
+
 def test_autocast_empty_batches_and_other_sizes_run_the_layers(fused_calls):
     net = grid_net(SHAPE, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):

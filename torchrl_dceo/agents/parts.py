@@ -11,11 +11,10 @@ from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import nn
 from torchrl.envs import EnvBase
-from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss, HardUpdate, LossModule, SoftUpdate
 from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_dceo.modules import OptionExplorationModule, OptionQValueActor
+from torchrl_dceo.modules import GreedyActor, OptionExplorationModule, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
     ALLOLoss,
@@ -105,11 +104,11 @@ def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
     return lambda out: nets[kind](shape, out)
 
 
-def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[QValueActor, DQNLoss]:
+def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor, DQNLoss]:
     """The greedy actor and its Double DQN loss."""
     spec = env.action_spec_unbatched
     net = make_network_fn(env, config.network)(spec.space.n)
-    actor = QValueActor(net, in_keys=[observation_key(env)], spec=spec)
+    actor = GreedyActor(net, in_keys=[observation_key(env)], spec=spec)
     loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
     return actor, loss

@@ -4,6 +4,7 @@ from torchrl_dceo.modules.bonus import CountBonus, RNDBonus
 from torchrl_dceo.modules.diayn_reward import DIAYNReward
 from torchrl_dceo.modules.exploration import OptionExplorationModule
 from torchrl_dceo.modules.ez_greedy import EZGreedyModule
+from torchrl_dceo.modules.greedy_actor import GreedyActor
 from torchrl_dceo.modules.option_actor import OptionQValueActor
 from torchrl_dceo.modules.rewards import EigenReward
 from torchrl_dceo.modules.running import RunningMoments, RunningNormalizer
@@ -13,6 +14,7 @@ __all__ = [
     "DIAYNReward",
     "EZGreedyModule",
     "EigenReward",
+    "GreedyActor",
     "OptionExplorationModule",
     "OptionQValueActor",
     "RNDBonus",

@@ -143,11 +143,13 @@ class _FusedConvNet(torch.autograd.Function):
             columns, matrix, hidden = convolved[3 * i : 3 * i + 3]
             shape, (channels, height, width) = ctx.kernels[i], sizes[i]
             _threshold_backward_(gradient, hidden, 0, grad_input=gradient)
-            kernel = gradient.t() @ columns
             gradients.append(gradient.sum(0))
             if i == 0:
-                gradients.append(kernel.mul_(ctx.scale).view(shape))
+                # This way round, the product of two tall matrices takes 0.6 of the time.
+                kernel = (columns.t() @ gradient).mul_(ctx.scale).t()
+                gradients.append(kernel.contiguous().view(shape))
                 break
+            kernel = gradient.t() @ columns
             geometry = height, width, shape[-1], strides[i]
             back = _windows(shape[0], channels, *geometry).kernel_back
             gradients.append(kernel.view(-1).index_select(0, back).view(shape))

@@ -19,7 +19,6 @@ __all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "natu
 
 # Without a gradient to prepare for, torch's convolutions are faster above some 40 images of 3x48x48.
 _LARGE = 2**18
-_PLAIN = (nn.Conv2d, nn.ReLU, nn.Flatten, nn.Linear)
 
 
 class ConvNet(nn.Module):
@@ -71,6 +70,7 @@ class ConvNet(nn.Module):
         full = [_full_length(length, kernel_sizes, strides) for length in size]
         # Right and below, so that the last pixels are seen too: unpadded, strides may leave out a rim of the image.
         self._padding = (0, full[1] - size[1], 0, full[0] - size[0])
+        self._is_padded = any(self._padding)
         size = full
         layers: list[nn.Module] = []
         for out_channels, kernel, stride in zip(channels, kernel_sizes, strides, strict=True):
@@ -83,13 +83,25 @@ class ConvNet(nn.Module):
         self._padded_shape = torch.Size((in_shape[0], *full))
         self.fused = True
         self._built = layers
+        # The very dictionaries that nn.Module keeps hooks in: empty as long as nobody hooks a layer.
+        self._hooks = [
+            hooks
+            for layer in layers
+            for hooks in (
+                layer._forward_hooks,
+                layer._forward_pre_hooks,
+                layer._backward_hooks,
+                layer._backward_pre_hooks,
+            )
+        ]
+        self._types = [type(layer) for layer in layers]
         self._weighted = [layer for layer in layers if isinstance(layer, nn.Conv2d | nn.Linear)]
         self._strides = tuple(strides)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps images ``[*, C, H, W]`` to features ``[*, out_features]``."""
-        images = pixels.reshape(-1, *pixels.shape[-3:])
-        if any(self._padding):
+        images = pixels if pixels.ndim == 4 else pixels.reshape(-1, *pixels.shape[-3:])
+        if self._is_padded:
             images = nn.functional.pad(images, self._padding)
         dtype, is_float = self._weighted[0].weight.dtype, images.is_floating_point()
         if self.fused and self._is_fusible(images) and (images.dtype == dtype or not is_float):
@@ -100,7 +112,9 @@ class ConvNet(nn.Module):
             )
         else:
             features = self.layers(images if is_float else images.to(dtype).div_(255))
-        return features.view(*pixels.shape[:-3], features.shape[-1])
+        return (
+            features if pixels.ndim == 4 else features.view(*pixels.shape[:-3], features.shape[-1])
+        )
 
     def _is_fusible(self, images: Tensor) -> bool:
         """Whether the fused node computes what the layers would, and is not slower."""
@@ -113,15 +127,9 @@ class ConvNet(nn.Module):
             and not torch._C._are_functorch_transforms_active()
             and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu")
-            and list(self.layers) == self._built
-            and not any(
-                layer._forward_hooks
-                or layer._forward_pre_hooks
-                or layer._backward_hooks
-                or layer._backward_pre_hooks
-                or type(layer) not in _PLAIN  # a parametrization changes the class
-                for layer in self._built
-            )
+            and list(self.layers._modules.values()) == self._built
+            and not any(self._hooks)
+            and list(map(type, self._built)) == self._types  # a parametrization changes the class
         )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 
 from torchrl_dceo.modules._direct import output_of
+from torchrl_dceo.modules._swap import swapped
 
 __all__ = ["Estimator", "Reduction", "RepresentationLoss"]
 
@@ -157,7 +158,7 @@ class RepresentationLoss(LossModule):
             states[key] = self._read(tensordict, key)
             successors[key] = self._read(tensordict, unravel_key((successor, key)))
         out_key = encoder.out_keys[0]
-        with self.encoder_network_params.to_module(encoder, preserve_module_state=False):
+        with swapped(encoder, self.encoder_network_params):
             if tensordict.batch_dims:
                 # One pass over 2B states is faster than two over B: small networks are bound by
                 # overhead.

@@ -11,6 +11,8 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor, nn
 from torchrl.objectives import LossModule
 
+from torchrl_dceo.modules._swap import swapped
+
 __all__ = ["DIAYNLoss"]
 
 Reduction = Literal["mean", "sum", "none"]
@@ -118,7 +120,7 @@ class DIAYNLoss(LossModule):
             },
             batch_size=tensordict.batch_size,
         )
-        with self.discriminator_network_params.to_module(network, preserve_module_state=False):
+        with swapped(network, self.discriminator_network_params):
             return network(states).get(network.out_keys[0])
 
     # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.

@@ -14,6 +14,7 @@ from torchrl.objectives.common import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 
 from torchrl_dceo.modules._direct import output_of
+from torchrl_dceo.modules._swap import swapped
 
 __all__ = ["OptionDQNLoss"]
 
@@ -170,13 +171,11 @@ class OptionDQNLoss(LossModule):
         """The values of every option and action at s, ``[*, N, A]``, and the bootstrap values at s', ``[*, N]``."""
         network, following = self.option_network, tensordict.get("next")
         key = self.tensor_keys.option_action_value
-        # Both passes of the online network share one swap of the parameters, which costs as much as a small layer.
-        with self.option_network_params.to_module(network, preserve_module_state=False):
+        with swapped(network, self.option_network_params):
             values = output_of(network, tensordict, key)
             with torch.no_grad():
                 online = output_of(network, following, key) if self.double_dqn else None
-        target_params = self.target_option_network_params
-        with torch.no_grad(), target_params.to_module(network, preserve_module_state=False):
+        with torch.no_grad(), swapped(network, self.target_option_network_params):
             next_values = output_of(network, following, key)
             if online is None:
                 return values, next_values.amax(-1)
