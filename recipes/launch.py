@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import sys
 import types
 import typing
@@ -16,6 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import EnvBase
@@ -25,11 +27,12 @@ from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_env
 from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import TrainConfig, Trainer
-from torchrl_dceo.training.probes import OptionProbe, SpectrumProbe, save_run_analysis
+from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe, save_run_analysis
 from torchrl_dceo.training.torchrl_log import Log, check_logger, make_logs
 
 CONFIG = Path(__file__).parent / "config"
 EVAL_EPISODES = 20
+_log = logging.getLogger(__name__)
 _OWN = {"agent", "env", "logger", "num_envs", "resume", "run_dir"}
 
 
@@ -39,19 +42,30 @@ def run(config: DictConfig) -> float:
     if config.resume is not None:
         config = resumed(config)
     run_dir = Path(config.resume or config.run_dir or HydraConfig.get().runtime.output_dir)
-    settings = as_dict(config)
+    if HydraConfig.get().mode is not RunMode.MULTIRUN:
+        try:
+            return _train(config, run_dir)
+        except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
+            sys.exit(f"{run_dir}: {error}")
     try:
-        trainer = build(settings, run_dir)
-        if config.resume is not None:
-            trainer.resume()
-        else:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            # The capacity in numbers: a run that is resumed with a later end keeps the replay it has.
-            config.replay_capacity = trainer.replay_capacity
-            OmegaConf.save(config, run_dir / "config.yaml")
-        row = trainer.run()
-    except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
-        sys.exit(f"{run_dir}: {error}")
+        return _train(config, run_dir)
+    except Exception as error:
+        # The other runs of the sweep go on: this one's traceback is in its log, and Hydra ends with the sentence. An
+        # error of a plain kind, since it may have to come out of another process.
+        _log.exception("%s has failed", run_dir)
+        raise RuntimeError(f"{run_dir}: {error}") from None
+
+
+def _train(config: DictConfig, run_dir: Path) -> float:
+    trainer = build(as_dict(config), run_dir)
+    if config.resume is not None:
+        trainer.resume()
+    elif not trainer.holds_a_run:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        # The capacity in numbers: a run that is resumed with a later end keeps the replay it has.
+        config.replay_capacity = trainer.replay_capacity
+        OmegaConf.save(config, run_dir / "config.yaml")
+    row = trainer.run()
     save_run_analysis(trainer, run_dir)
     draw_run(run_dir)
     return row.get("eval_return", float("nan"))
@@ -84,7 +98,7 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
         ),
         run_dir=run_dir,
         settings={"agent": settings["agent"], "env": settings["env"]},
-        probes=(SpectrumProbe(), OptionProbe()),
+        probes=(SpectrumProbe(), OptionProbe(), SkillProbe()),
         logs=_logs(settings, run_dir),
     )
 

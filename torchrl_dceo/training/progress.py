@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 import time
 from typing import TextIO
@@ -12,13 +13,15 @@ __all__ = ["ProgressLine"]
 class ProgressLine:
     """One line on a terminal that is written over: how far, how fast, how long still, and a few numbers.
 
-    On anything but a terminal (a log file, a pipe) it prints a plain line once a minute instead.
+    On anything but a terminal (a log file, a pipe), and in a process that shares its terminal with others (the worker
+    of a sweep), it prints a plain line once a minute instead.
 
     Args:
         total (int): frames of the whole run.
         start (int, optional): frames done before, when a run is resumed.
         stream (text stream, optional): default: standard error.
         enabled (bool, optional): ``False`` for silence.
+        label (str, optional): names the run in the plain lines of a worker, among those of others.
 
     Examples:
         >>> import io
@@ -31,7 +34,12 @@ class ProgressLine:
     """
 
     def __init__(
-        self, total: int, start: int = 0, stream: TextIO | None = None, enabled: bool = True
+        self,
+        total: int,
+        start: int = 0,
+        stream: TextIO | None = None,
+        enabled: bool = True,
+        label: str = "",
     ) -> None:
         self.total = total
         self.start = start
@@ -39,7 +47,9 @@ class ProgressLine:
         self.enabled = enabled
         self._began = time.monotonic()
         self._last = self._began
-        self._live = self.stream.isatty()
+        alone = multiprocessing.parent_process() is None
+        self.label = "" if alone else label
+        self._live = alone and self.stream.isatty()
 
     def update(self, frames: int, numbers: dict[str, float], *, force: bool = False) -> None:
         """Shows the state of the run, at most ten times a second on a terminal."""
@@ -51,6 +61,7 @@ class ProgressLine:
         left = (self.total - frames) / rate if rate > 0 else float("nan")
         filled = round(24 * frames / max(self.total, 1))
         parts = [
+            *([self.label] if self.label else []),
             f"[{'█' * filled}{'·' * (24 - filled)}] {frames}/{self.total}",
             f"{rate:.0f} steps/s",
             f"{_clock(left)} left",

@@ -171,7 +171,10 @@ class Trainer(Resumable):
         if self._directory is not None:
             self._directory.lock.acquire()
         bar = ProgressLine(
-            self.config.total_frames, self.counters.frames, enabled=self.config.progress
+            self.config.total_frames,
+            self.counters.frames,
+            enabled=self.config.progress,
+            label="" if self.run_dir is None else "/".join(self.run_dir.parts[-2:]),
         )
         began, before = time.monotonic(), self.counters.seconds
         while self.counters.frames < self.config.total_frames:
