@@ -47,6 +47,17 @@ def test_counts_adds_the_bonus_of_the_environments_counts_of_now():
         table += 1000  # states become familiar after the transitions were stored
 
 
+@pytest.mark.parametrize("name", ["counts", "rnd"])
+def test_the_mean_bonus_is_reported(name):
+    env = make_world()
+    agent = make_agent(name, env, bonus_scale=0.1)
+    batch = collected(agent, env).replay.sample()
+    before = batch["next", "reward"].clone()
+    outputs = agent.update(batch, agent.phases[0])
+    added = (batch["next", "reward"] - before).mean() / 0.1
+    assert 0 < float(outputs["bonus"]) == pytest.approx(float(added), rel=1e-4)
+
+
 def test_counts_needs_counts():
     with pytest.raises(ValueError, match="visits='counts'"):
         make_agent("counts", make_world(visits=None))

@@ -10,7 +10,7 @@ import pytest
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer
-from torchrl_dceo.training.probes import OptionProbe, SpectrumProbe
+from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -43,12 +43,14 @@ def test_every_column_is_in_the_glossary(name):
         ),
         eval_env=make_env("NineRooms", room_size=3, batch_size=2, max_steps=5),
         discovery_env=make_env("NineRooms", coverage=True, **settings),
-        probes=(SpectrumProbe(), OptionProbe()),
+        probes=(SpectrumProbe(), OptionProbe(), SkillProbe()),
     )
     columns = set(trainer.run())
     numbered = {column for column in columns if re.fullmatch(r"option_climb_\d+", column)}
     assert "loss_main" in columns
     assert columns - numbered <= glossary()
+    own = {"counts": "bonus", "rnd": "bonus", "ddqn": "eps", "ez_greedy": "option_share"}
+    assert own.get(name, "option_return") in columns
 
 
 def test_pictures_of_the_page_are_there():

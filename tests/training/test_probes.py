@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -10,10 +12,11 @@ from torch import nn
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import exact_eigenfunctions, load_analysis, state_values
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
-from torchrl_dceo.modules import EigenReward, OptionQValueActor
+from torchrl_dceo.modules import DIAYNReward, EigenReward, OptionQValueActor
 from torchrl_dceo.training import TrainConfig, Trainer
 from torchrl_dceo.training.probes import (
     OptionProbe,
+    SkillProbe,
     SpectrumProbe,
     eigen_reward,
     option_actor,
@@ -217,3 +220,28 @@ def test_one_shared_table_of_visits_counts_once(tmp_path):
     save_run_analysis(trainer, tmp_path)
     assert torch.equal(load_analysis(tmp_path).counts, shared.counts)
     assert load_analysis(tmp_path).representation is None
+
+
+def test_the_return_of_skills_is_the_sum_along_their_greedy_paths():
+    """A corridor of four: skill 0 goes left, skill 1 right; the discriminator looks at the half."""
+    trainer = make_trainer(
+        "diayn",
+        "S..G",
+        {"slip": 0.0},
+        {"num_options": 2, "option_duration": 3.0},
+        discovery_env=make_env("S..G", coverage=True),
+    )
+    logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0], [0.0, 2.0]])
+    discriminator = TensorDictModule(Table(logits), in_keys=["state_id"], out_keys=["skill_logits"])
+    actions = trainer.env.base_env.next_state[0].tolist()
+    right = actions.index(1)
+    left = trainer.env.base_env.next_state[1].tolist().index(0)
+    values = torch.zeros(4, 2, len(actions))
+    values[:, 0, left] = values[:, 1, right] = 1.0
+    make_known(trainer, torch.zeros(4, 3), values)
+    trainer.agent.objectives["reward"] = DIAYNReward(discriminator)
+    good, bad = (math.log(2 * p) for p in (1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))))
+    # In three steps to the left, skill 0 is in the left half 3, 3, 3 and 2 times; skill 1 mirrors it.
+    expected = (11 * good + bad) / 4
+    assert SkillProbe()(trainer)["option_return"] == pytest.approx(expected, rel=1e-5)
+    assert SkillProbe()(make_trainer("ddqn")) == {}

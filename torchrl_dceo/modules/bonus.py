@@ -20,6 +20,8 @@ __all__ = ["CountBonus", "RNDBonus"]
 class _Bonus(TensorDictModuleBase):
     """Adds β times a bonus to the reward; a subclass says which."""
 
+    logged_keys = ("bonus",)
+
     def __init__(self, read: NestedKey, scale: float, reward_key: NestedKey) -> None:
         super().__init__()
         if not (scale >= 0 and math.isfinite(scale)):

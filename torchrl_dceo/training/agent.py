@@ -61,7 +61,7 @@ class Agent(nn.Module):
 
     An objective is a :class:`~torchrl.objectives.LossModule`, whose ``loss*`` outputs are summed, or any module that
     writes into the batch what a later one reads (an intrinsic reward, a bonus). So an agent is a declaration, and the
-    loop needs to know nothing of its method.
+    loop needs to know nothing of its method. A module may name in ``logged_keys`` what the log shall show of it.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
@@ -116,7 +116,7 @@ class Agent(nn.Module):
                 )
 
     def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
-        """Learns from one batch; returns every output of the losses, detached."""
+        """Learns from one batch; returns every output of the losses, detached, and what modules want logged."""
         total: Tensor | None = None
         outputs: dict[str, Tensor] = {}
         for name, objective in self.objectives.items():
@@ -129,6 +129,9 @@ class Agent(nn.Module):
                         total = value if total is None else total + value
                         key = f"loss_{name}"
                     outputs[key] = value.detach()
+            else:
+                for key in getattr(objective, "logged_keys", ()):
+                    outputs[key] = out.get(key).mean()
         if total is None:
             raise ValueError(f"phase {phase.name!r} trains no loss")
         total.backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +22,25 @@ from torchrl_dceo.analysis import (
     table_world,
 )
 from torchrl_dceo.envs import StateCounts, TableEnv, find_transform
-from torchrl_dceo.modules import EigenReward, OptionQValueActor
+from torchrl_dceo.modules import (
+    DIAYNReward,
+    EigenReward,
+    OptionExplorationModule,
+    OptionQValueActor,
+)
 
 if TYPE_CHECKING:
     from torchrl_dceo.training.agent import Agent
     from torchrl_dceo.training.trainer import Trainer
 
-__all__ = ["OptionProbe", "SpectrumProbe", "eigen_reward", "option_actor", "save_run_analysis"]
+__all__ = [
+    "OptionProbe",
+    "SkillProbe",
+    "SpectrumProbe",
+    "eigen_reward",
+    "option_actor",
+    "save_run_analysis",
+]
 
 
 def eigen_reward(agent: Agent) -> EigenReward | None:
@@ -159,6 +172,44 @@ class OptionProbe:
             **{f"option_climb_{i}": value for i, value in enumerate(each, start=1)},
         }
         return {name: float(value) for name, value in row.items() if bool(value.isfinite())}
+
+
+class SkillProbe:
+    r"""How much of their own reward the skills of DIAYN get.
+
+    - ``option_return``: the sum of :math:`\log q(z|s') - \log p(z)` over as many steps as an option lasts on average,
+      along the greedy policy of skill z, without slips; mean over skills and states. Chance is 0, and with N skills
+      that are told apart perfectly it is D log N.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training import TrainConfig, Trainer
+        >>> from torchrl_dceo.training.probes import SkillProbe
+        >>> env = make_env("NineRooms", room_size=3)
+        >>> agent = make_agent("diayn", env, num_options=4)
+        >>> trainer = Trainer(agent, env, TrainConfig(total_frames=1), discovery_env=env)
+        >>> list(SkillProbe()(trainer))
+        ['option_return']
+    """
+
+    def __call__(self, trainer: Trainer) -> dict[str, float]:
+        """Returns the row's further numbers."""
+        world, options = table_world(trainer.env), option_actor(trainer.agent)
+        rewards = [m for m in trainer.agent.objectives.values() if isinstance(m, DIAYNReward)]
+        explorer = trainer.agent.explorer
+        if world is None or options is None or not rewards:
+            return {}
+        assert isinstance(explorer, OptionExplorationModule)
+        logits = state_values(rewards[0].discriminator, world)
+        reward = logits.log_softmax(-1) + math.log(logits.shape[-1])
+        following = world.next_state.gather(1, state_values(options, world).argmax(-1))
+        state = following  # [S, N]
+        total = reward.gather(0, state)
+        for _ in range(round(explorer.option_duration) - 1):
+            state = following.gather(0, state)
+            total = total + reward.gather(0, state)
+        return {"option_return": float(total.mean())}
 
 
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
