@@ -162,6 +162,7 @@ class World:
             assert abs(shown["next", "reward"][i][0] - reward) < 1e-5
             for key in ("done", "terminated", "truncated"):
                 assert shown["next", key][i] == [last[key]]
+                assert shown["successor", key][i] == [step[key]]
             if "window" in batch.keys():
                 window = [history[t + min(j, m - 1)]["next"] for j in range(n)]
                 assert shown["window", "pixels"][i] == window

@@ -90,6 +90,7 @@ def check_against_raw(rb, raw, times, n, gamma):
         assert batch["action"][i] == history["action"][t]
         for key in ("done", "terminated", "truncated"):
             assert torch.equal(batch["next", key][i], history["next", key][last])
+            assert torch.equal(batch["successor", key][i], history["next", key][t])
 
 
 # TorchRL 0.14.1's CatFrames cannot reset some of the environments of a batch of two dimensions.

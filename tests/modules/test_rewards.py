@@ -100,6 +100,32 @@ def test_potential_without_a_terminated_entry_takes_done():
     torch.testing.assert_close(reward, encoder.module(batch["next", "observation"])[:, 1:].detach())
 
 
+@pytest.mark.parametrize("mode", ["telescoped", "potential"])
+def test_another_successor_is_one_step_on(mode):
+    encoder, batch = make_encoder(), make_batch()
+    batch["steps_to_next_obs"] = torch.full((BATCH, 1), 3)
+    batch["next", "terminated"] = torch.ones(BATCH, 1, dtype=torch.bool)
+    single = make_batch()
+    single["observation"] = batch["observation"]
+    single["next", "terminated"] = torch.arange(BATCH).unsqueeze(-1) % 2 == 0
+    batch["successor"] = single["next"].clone()
+    rewards = [
+        EigenReward(encoder, 3, mode=mode, gamma=0.9, successor=where)(data)["option_reward"]
+        for where, data in (("successor", batch), ("next", single))
+    ]
+    torch.testing.assert_close(*rewards, rtol=0, atol=0)
+
+
+def test_a_stored_representation_is_taken_for_either_state():
+    encoder, batch = make_encoder(), make_batch()
+    stored = torch.randn(2, BATCH, WIDTH).double()
+    batch["representation"], batch["next", "representation"] = stored
+    reused = EigenReward(encoder, 3, reuse_representation=True)(batch.clone())["option_reward"]
+    torch.testing.assert_close(reused, (stored[1] - stored[0])[:, 1:4])
+    fresh = EigenReward(encoder, 3)(batch)["option_reward"]
+    assert not torch.isclose(fresh, reused).any()
+
+
 def test_signs():
     encoder, batch = make_encoder(), make_batch()
     plus, minus, both = (

@@ -81,6 +81,24 @@ def separate_losses(loss: OptionDQNLoss, one_hot: bool = False, **kwargs) -> lis
     return singles
 
 
+def test_single_steps_are_learned_from_beside_n_steps():
+    """With another successor the loss is that of the single step: its state, its flags, one discount."""
+    batch = make_batch(3, steps=True)
+    single = batch.clone()
+    single["next"] = make_batch(3)["next"]
+    batch["successor"] = single["next"].exclude("reward")
+    del single["steps_to_next_obs"]
+    loss = stacked_loss(3, successor="successor")
+    perturb_targets(loss, "target_option_network_params")
+    on_next = loss(single.clone().set("successor", single["next"]))["loss_option"]
+    torch.testing.assert_close(loss(batch)["loss_option"], on_next, rtol=0, atol=0)
+    loss.successor = "next"
+    torch.testing.assert_close(loss(single)["loss_option"], on_next, rtol=0, atol=0)
+    assert not torch.isclose(loss(batch)["loss_option"], on_next)
+    loss.successor = "successor"
+    assert ("successor", "terminated") in loss.in_keys and ("next", "done") not in loss.in_keys
+
+
 @pytest.mark.parametrize("num_options", [1, 3, 64])
 @pytest.mark.parametrize("steps", [True, False])
 @pytest.mark.parametrize("weights", [True, False])

@@ -25,6 +25,11 @@ class DCEOConfig(LaplacianConfig, OptionConfig, LearnerConfig):
 
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
+    if config.one_step_options and config.reward_mode == "discounted":
+        raise ValueError(
+            "reward_mode 'discounted' differs from 'telescoped' over several steps only: set "
+            "one_step_options=False with it"
+        )
     encoder, laplacian_loss = make_laplacian(env, config, config)
     reward = EigenReward(
         encoder,
@@ -33,6 +38,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         signs=config.signs,
         mode=config.reward_mode,
         gamma=option_gamma(config, config),
+        successor=config.option_successor,
         reuse_representation=True,
     )
     return make_option_agent(

@@ -87,6 +87,7 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
         signs=config.signs,
         mode=config.reward_mode,
         gamma=option_gamma(config, config),
+        successor=config.option_successor,
         reuse_representation=True,
     )
     return make_option_agent(

@@ -36,7 +36,7 @@ def make_diayn(env: EnvBase, config: DIAYNConfig) -> Agent:
         config,
         {
             "discriminator": DIAYNLoss(discriminator, successor="successor"),
-            "reward": DIAYNReward(discriminator),
+            "reward": DIAYNReward(discriminator, successor=config.option_successor),
         },
         config.num_options,
         discovery_frames=config.discovery_frames,

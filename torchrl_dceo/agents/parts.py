@@ -61,6 +61,14 @@ class OptionConfig:
     option_gamma: float | None = None  # None: the main learner's
     independent_networks: bool = False  # one network an option instead of a shared trunk
     options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
+    one_step_options: bool = (
+        True  # ours: see docs/options.md; the paper's options take n steps, as the main learner
+    )
+
+    @property
+    def option_successor(self) -> str:
+        """Where in a batch the state after an option's transition is."""
+        return "successor" if self.one_step_options else "next"
 
 
 @dataclass
@@ -125,7 +133,10 @@ def make_options(
         net, num_options=num_options, in_keys=[observation_key(env)], spec=spec
     )
     loss = OptionDQNLoss(
-        actor, loss_function=learner.loss_function, options_per_update=config.options_per_update
+        actor,
+        loss_function=learner.loss_function,
+        successor=config.option_successor,
+        options_per_update=config.options_per_update,
     )
     loss.make_value_estimator(gamma=option_gamma(learner, config))
     return actor, loss

@@ -120,6 +120,7 @@ class NStepReader:
         next_row = rows[item, count][:, 0]
         last_step = torch.from_numpy(steps[:, -1].copy())
         end = self.tensors["end"].index_select(0, last_step)
+        first_end = self.tensors["end"].index_select(0, index)
         out: dict[NestedKey, Any] = {"index": index, "steps_to_next_obs": torch.from_numpy(count)}
         following: dict[NestedKey, Tensor] = {
             "reward": (reward * weight).sum(1),
@@ -127,7 +128,12 @@ class NStepReader:
             "terminated": end[:, 1:2],
             "truncated": end[:, 2:3],
         }
-        successor: dict[NestedKey, Tensor] = {}
+        # The flags of the single step, so that a loss may learn from one step where another takes n.
+        successor: dict[NestedKey, Tensor] = {
+            "done": first_end[:, 0:1],
+            "terminated": first_end[:, 1:2],
+            "truncated": first_end[:, 2:3],
+        }
         window: dict[NestedKey, Tensor] = {}
         for key in self.columns.steps:
             out[key] = self.tensors[key].index_select(0, index)

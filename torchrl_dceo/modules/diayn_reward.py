@@ -27,6 +27,7 @@ class DIAYNReward(TensorDictModuleBase):
         discriminator (TensorDictModuleBase): maps a state to the N logits of :math:`q(z \mid s)`, its one out_key.
 
     Keyword Args:
+        successor (NestedKey, optional): where the state after the transition is. Default: ``"next"``.
         reward_key (NestedKey, optional): where the rewards ``[*, N]`` are written. Default: ``"option_reward"``.
 
     Examples:
@@ -46,6 +47,7 @@ class DIAYNReward(TensorDictModuleBase):
         self,
         discriminator: TensorDictModuleBase,
         *,
+        successor: NestedKey = "next",
         reward_key: NestedKey = "option_reward",
     ) -> None:
         super().__init__()
@@ -54,13 +56,14 @@ class DIAYNReward(TensorDictModuleBase):
                 f"the discriminator must have one out_key, got {list(discriminator.out_keys)}"
             )
         self.discriminator = discriminator
-        self.in_keys = [unravel_key(("next", key)) for key in discriminator.in_keys]
+        self.successor = successor
+        self.in_keys = [unravel_key((successor, key)) for key in discriminator.in_keys]
         self.out_keys = [reward_key]
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the rewards of all skills."""
-        following = tensordict.get("next").select(*self.discriminator.in_keys)
+        following = tensordict.get(self.successor).select(*self.discriminator.in_keys)
         logits = self.discriminator(following).get(self.discriminator.out_keys[0])
         log_prior = -math.log(logits.shape[-1])
         tensordict.set(self.out_keys[0], logits.log_softmax(-1) - log_prior)

@@ -51,9 +51,12 @@ class EigenReward(TensorDictModuleBase):
         mode (str, optional): ``"telescoped"``, ``"discounted"`` or ``"potential"``. Default: ``"telescoped"``.
         gamma (float, optional): the options' discount, the same as in their loss; needed by, and only used in, the
             discounted and the potential mode.
-        reuse_representation (bool, optional): take :math:`f(s_t)` from the encoder's out_key if the tensordict has it
-            (the Laplacian losses leave it there), instead of computing it again. The values are then from before the
-            optimizer's step. Default: ``False``.
+        successor (NestedKey, optional): where the state after the transition is; anything but ``"next"`` is one step on
+            (as in :class:`~torchrl_dceo.objectives.OptionDQNLoss`). Not used by the discounted mode. Default:
+            ``"next"``.
+        reuse_representation (bool, optional): take f of either state from the encoder's out_key if the tensordict has
+            it there (the Laplacian losses leave it), instead of computing it again. The values are then from before
+            the optimizer's step. Default: ``False``.
         window (NestedKey, optional): where the states between are. Default: ``"window"``.
         reward_key (NestedKey, optional): where the rewards ``[*, N]`` are written. Default: ``"option_reward"``.
 
@@ -78,6 +81,7 @@ class EigenReward(TensorDictModuleBase):
         signs: Signs = "+",
         mode: Mode = "telescoped",
         gamma: float | None = None,
+        successor: NestedKey = "next",
         reuse_representation: bool = False,
         window: NestedKey = "window",
         reward_key: NestedKey = "option_reward",
@@ -99,9 +103,10 @@ class EigenReward(TensorDictModuleBase):
         self.signs = signs
         self.mode = mode
         self.gamma = 1.0 if gamma is None else gamma
+        self.successor = successor
         self.reuse_representation = reuse_representation
         self.window = window
-        later = window if mode == "discounted" else "next"
+        later = window if mode == "discounted" else successor
         self.in_keys = [*encoder.in_keys, *(unravel_key((later, key)) for key in encoder.in_keys)]
         self.out_keys = [reward_key]
 
@@ -111,7 +116,11 @@ class EigenReward(TensorDictModuleBase):
         return self.num_options * (2 if self.signs == "both" else 1)
 
     def _features(self, tensordict: TensorDictBase) -> Tensor:
-        return self._followed(output_of(self.encoder, tensordict, self.encoder.out_keys[0]))
+        key = self.encoder.out_keys[0]
+        stored = tensordict.get(key, None) if self.reuse_representation else None
+        return self._followed(
+            output_of(self.encoder, tensordict, key) if stored is None else stored
+        )
 
     def _followed(self, features: Tensor) -> Tensor:
         first = int(self.skip_first)
@@ -128,9 +137,9 @@ class EigenReward(TensorDictModuleBase):
         if self.mode == "potential":
             reward = self._potential(tensordict)
         elif self.mode == "telescoped":
-            reward = self._features(tensordict.get("next")) - self._here(tensordict)
+            reward = self._features(tensordict.get(self.successor)) - self._features(tensordict)
         else:
-            reward = self._discounted(self._here(tensordict), tensordict)
+            reward = self._discounted(self._features(tensordict), tensordict)
         if self.signs == "-":
             reward = -reward
         elif self.signs == "both":
@@ -138,16 +147,11 @@ class EigenReward(TensorDictModuleBase):
         tensordict.set(self.out_keys[0], reward)
         return tensordict
 
-    def _here(self, tensordict: TensorDictBase) -> Tensor:
-        stored = (
-            tensordict.get(self.encoder.out_keys[0], None) if self.reuse_representation else None
-        )
-        return self._features(tensordict) if stored is None else self._followed(stored)
-
     def _potential(self, tensordict: TensorDictBase) -> Tensor:
-        following = tensordict.get("next")
+        following = tensordict.get(self.successor)
         later = self._features(following)
-        steps = tensordict.get("steps_to_next_obs", None)
+        single = self.successor != "next"
+        steps = None if single else tensordict.get("steps_to_next_obs", None)
         kept = self.gamma if steps is None else self.gamma ** steps.view(*later.shape[:-1], 1)
         terminated = following.get("terminated", None)
         if terminated is None:

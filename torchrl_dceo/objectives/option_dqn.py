@@ -47,6 +47,11 @@ class OptionDQNLoss(LossModule):
         delay_value (bool, optional): keep target networks, moved by TorchRL's ``SoftUpdate`` or ``HardUpdate``.
             Default: ``True``.
         loss_function (str, optional): ``"smooth_l1"``, ``"l2"`` or ``"l1"``. Default: ``"smooth_l1"``.
+        successor (NestedKey, optional): where the state after the transition is. With anything but ``"next"`` the
+            transitions are taken as single steps, whatever ``steps_to_next_obs`` says of ``"next"``: ``"successor"`` of
+            :func:`~torchrl_dceo.data.make_replay_buffer` lets options learn from one step while the main learner takes
+            n. The steps in between were another policy's, and over n of them the first action counts for little: one
+            step makes far better options. Default: ``"next"``.
         options_per_update (int, optional): train only this many options, drawn anew without replacement at each call;
             1 is the variant of the DCEO authors' released code. Default: ``None``, all of them.
         reduction (str, optional): over the batch: ``"mean"``, ``"sum"`` or ``"none"`` (the result is ``[*]``, summed
@@ -111,6 +116,7 @@ class OptionDQNLoss(LossModule):
         double_dqn: bool = True,
         delay_value: bool = True,
         loss_function: str = "smooth_l1",
+        successor: NestedKey = "next",
         options_per_update: int | None = None,
         reduction: str = "mean",
         use_prioritized_weights: str | bool = "auto",
@@ -135,6 +141,7 @@ class OptionDQNLoss(LossModule):
         self.double_dqn = double_dqn
         self.delay_value = delay_value
         self.loss_function = loss_function
+        self.successor = successor
         self.options_per_update = options_per_update
         self.reduction = reduction
         self.use_prioritized_weights = use_prioritized_weights
@@ -146,10 +153,10 @@ class OptionDQNLoss(LossModule):
         return [
             self.tensor_keys.action,
             self.tensor_keys.option_reward,
-            unravel_key(("next", self.tensor_keys.done)),
-            unravel_key(("next", self.tensor_keys.terminated)),
+            unravel_key((self.successor, self.tensor_keys.done)),
+            unravel_key((self.successor, self.tensor_keys.terminated)),
             *observations,
-            *(unravel_key(("next", key)) for key in observations),
+            *(unravel_key((self.successor, key)) for key in observations),
         ]
 
     def _forward_value_estimator_keys(self, **kwargs: Any) -> None:
@@ -169,7 +176,7 @@ class OptionDQNLoss(LossModule):
 
     def _values(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """The values of every option and action at s, ``[*, N, A]``, and the bootstrap values at s', ``[*, N]``."""
-        network, following = self.option_network, tensordict.get("next")
+        network, following = self.option_network, tensordict.get(self.successor)
         key = self.tensor_keys.option_action_value
         with swapped(network, self.option_network_params):
             values = output_of(network, tensordict, key)
@@ -189,10 +196,11 @@ class OptionDQNLoss(LossModule):
         """
         keys = self.tensor_keys
         discount = self.value_estimator.gamma
-        steps = tensordict.get(keys.steps_to_next_obs, None)
+        single = self.successor != "next"
+        steps = None if single else tensordict.get(keys.steps_to_next_obs, None)
         if steps is not None:
             discount = discount ** steps.view(*reward.shape[:-1], 1)
-        following = tensordict.get("next")
+        following = tensordict.get(self.successor)
         terminated = following.get(keys.terminated, None)
         if terminated is None:
             terminated = following.get(keys.done)
