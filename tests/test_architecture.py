@@ -19,6 +19,7 @@ BELOW = {
     "data": set(),
     "envs": set(),
     "analysis": {"objectives", "modules", "data", "envs"},
+    "tabular": {"modules", "envs"},
     "training": {"objectives", "modules", "data", "envs", "analysis"},
     "agents": {"objectives", "modules", "data", "envs", "analysis", "training"},
 }

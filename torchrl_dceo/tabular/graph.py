@@ -1,0 +1,134 @@
+"""The graph of the world, estimated from the transitions that were seen."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+__all__ = ["TransitionGraph"]
+
+_NONE = -1
+
+
+class TransitionGraph:
+    r"""Counts transitions for a batch of seeds: the graph over the states seen, and the empirical model of the moves.
+
+    Every state keeps a list of the distinct states that were seen to follow it, and how often each of them followed
+    each action. So the memory grows with the edges of the world and not with the square of its states; the lists grow
+    when they are full.
+
+    Args:
+        num_seeds (int): B, independent graphs that are updated together.
+        num_states (int): S.
+        num_actions (int): A.
+
+    Attributes:
+        successors (Tensor): int64 ``[B, S, K]``, -1 where a list ends.
+        counts (Tensor): int64 ``[B, S, A, K]``: how often the action led to that successor.
+        seen (Tensor): bool ``[B, S]``.
+        num_edges (Tensor): int64 ``[B]``: undirected edges between different states that were seen.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.envs import GridWorldEnv
+        >>> from torchrl_dceo.tabular import TransitionGraph
+        >>> env = GridWorldEnv("S..", batch_size=[2], slip=0.0)  # action 1 moves right
+        >>> graph = TransitionGraph(2, env.num_states, env.num_actions)
+        >>> step = env.reset()
+        >>> for _ in range(2):
+        ...     now, step = env.step_and_maybe_reset(step.set("action", torch.tensor([1, 0])))
+        ...     graph.update(now)
+        >>> graph.adjacency(0).int().tolist(), graph.num_edges.tolist()
+        ([[0, 1, 0], [1, 0, 1], [0, 1, 0]], [2, 0])
+    """
+
+    def __init__(self, num_seeds: int, num_states: int, num_actions: int) -> None:
+        for name, value in (
+            ("num_seeds", num_seeds),
+            ("num_states", num_states),
+            ("num_actions", num_actions),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        self.num_seeds, self.num_states, self.num_actions = num_seeds, num_states, num_actions
+        slots = num_actions  # enough for a world whose only noise is a random action
+        self.successors = torch.full((num_seeds, num_states, slots), _NONE)
+        self.counts = torch.zeros(num_seeds, num_states, num_actions, slots, dtype=torch.int64)
+        self.seen = torch.zeros(num_seeds, num_states, dtype=torch.bool)
+        self.num_edges = torch.zeros(num_seeds, dtype=torch.int64)
+        self._each = torch.arange(num_seeds)
+
+    def update(self, tensordict: TensorDictBase) -> None:
+        """Takes one step of every seed: reads ``state_id``, ``action`` and ``("next", "state_id")``, each ``[B]``."""
+        state, action = tensordict.get("state_id"), tensordict.get("action")
+        following = tensordict.get(("next", "state_id"))
+        each = self._each
+        row = self.successors[each, state]
+        hits = row == following.unsqueeze(-1)
+        new = ~hits.any(-1)
+        if new.any():
+            row = self._append(state, following, new)
+            hits = row == following.unsqueeze(-1)
+        self.counts[each, state, action, hits.int().argmax(-1)] += 1
+
+    def _append(self, state: Tensor, following: Tensor, new: Tensor) -> Tensor:
+        """Puts new successors at the end of their lists; returns the lists of these states."""
+        each = self._each
+        self.seen[each, state] = True
+        self.seen[each, following] = True
+        # An edge that was seen the other way round is known.
+        known = (self.successors[each, following] == state.unsqueeze(-1)).any(-1)
+        self.num_edges += new & ~known & (state != following)
+        length = (self.successors[each, state] != _NONE).sum(-1)
+        if (length[new] == self.successors.shape[-1]).any():
+            self._grow()
+        self.successors[each[new], state[new], length[new]] = following[new]
+        return self.successors[each, state]
+
+    def _grow(self) -> None:
+        more = self.successors.shape[-1]
+        pad = torch.nn.functional.pad
+        self.successors = pad(self.successors, (0, more), value=_NONE)
+        self.counts = pad(self.counts, (0, more))
+
+    def edges(self, seed: int) -> Tensor:
+        """Returns the undirected edges of one seed's graph, both ways and each once: int64 ``[2, E]``."""
+        lists = self.successors[seed]
+        start = torch.arange(self.num_states).unsqueeze(-1).expand_as(lists)
+        used = (lists != _NONE) & (lists != start)
+        pairs = torch.stack([start[used], lists[used]])
+        codes = torch.cat([pairs, pairs.flip(0)], 1)
+        unique = (codes[0] * self.num_states + codes[1]).unique()
+        return torch.stack([unique // self.num_states, unique % self.num_states])
+
+    def edge_visits(self, seed: int) -> Tensor:
+        """Returns how often each of :meth:`edges` was walked, in either direction: float64 ``[E]``."""
+        lists = self.successors[seed]
+        start = torch.arange(self.num_states).unsqueeze(-1).expand_as(lists)
+        used = (lists != _NONE) & (lists != start)
+        times = self.counts[seed].sum(1)[used].double()
+        pairs = torch.stack([start[used], lists[used]])
+        codes = torch.cat([pairs, pairs.flip(0)], 1)
+        unique, place = (codes[0] * self.num_states + codes[1]).unique(return_inverse=True)
+        return times.new_zeros(len(unique)).index_add_(0, place, times.repeat(2))
+
+    def adjacency(self, seed: int) -> Tensor:
+        """Returns one seed's graph as a dense bool ``[S, S]``, symmetric, without loops."""
+        matrix = torch.zeros(self.num_states, self.num_states, dtype=torch.bool)
+        start, end = self.edges(seed)
+        matrix[start, end] = True
+        return matrix
+
+    def model(self, seeds: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the empirical model of the given seeds ``[b]``.
+
+        Returns:
+            ``(probabilities, successors)``: float64 ``[b, S, A, K]`` and int64 ``[b, S, K]``. The probabilities of an
+            action that was never taken are all 0; the end of a list names the state itself, with probability 0.
+        """
+        counts = self.counts[seeds].double()
+        probabilities = counts / counts.sum(-1, keepdim=True).clamp(min=1)
+        lists = self.successors[seeds]
+        own = torch.arange(self.num_states).unsqueeze(-1).expand_as(lists)
+        return probabilities, torch.where(lists == _NONE, own, lists)
