@@ -121,3 +121,17 @@ def test_a_longer_run_goes_on_where_the_shorter_ended(runs, whole, tmp_path):
     assert rows(tmp_path) == rows(whole)[:12]
     runs.run(run_dir=tmp_path, agent="dceo", frames=1200, resume=True)  # nothing left to do
     assert rows(tmp_path) == rows(whole)[:12]
+
+
+def test_the_evaluation_at_an_old_end_is_taken_back(runs, whole, tmp_path):
+    """A run that ends between two evaluations is evaluated there; a longer one is not."""
+    runs.run(run_dir=tmp_path / "a", agent="dceo", frames=800)
+    short = rows(tmp_path / "a")
+    assert short[-1]["eval_return"] != "" == rows(whole)[7]["eval_return"]
+    runs.run(run_dir=tmp_path / "a", agent="dceo", frames=800, resume=True)  # nothing left to do
+    assert rows(tmp_path / "a") == short
+    runs.run(run_dir=tmp_path / "a", agent="dceo", frames=1300, resume=True)
+    runs.run(run_dir=tmp_path / "b", agent="dceo", frames=1300)
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert rows(tmp_path / "a")[:12] == rows(whole)[:12]
+    assert difference(final_state(tmp_path / "a"), final_state(tmp_path / "b")) is None

@@ -27,6 +27,9 @@ class Power:
         if row["frames"] == self.frames:
             raise KeyboardInterrupt
 
+    def write_again(self, row):
+        pass
+
     def close(self):
         pass
 
@@ -42,7 +45,9 @@ def make_trainer(run_dir, logs=()):
         checkpoint_period=100,
         progress=False,
     )
-    return Trainer(make_agent("ddqn", env), env, config, run_dir=run_dir, logs=logs)
+    eval_env = make_env("NineRooms", room_size=3, batch_size=2, max_steps=5, seed=1)
+    agent = make_agent("ddqn", env)
+    return Trainer(agent, env, config, eval_env=eval_env, run_dir=run_dir, logs=logs)
 
 
 def interrupt_and_resume(run_dir, kind, **kwargs):
@@ -68,7 +73,7 @@ def test_tensorboard_has_the_points_of_the_csv_file_once(tmp_path):
     interrupt_and_resume(tmp_path, "tensorboard")
     reader = accumulator.EventAccumulator(str(tmp_path / "tensorboard"), purge_orphaned_data=False)
     reader.Reload()
-    for column in ("loss_main", "eps", "episodes"):
+    for column in ("loss_main", "eps", "episodes", "eval_return"):
         found = [(event.step, event.value) for event in reader.Scalars(column)]
         assert found == [(s, pytest.approx(v)) for s, v in points(tmp_path, column)], column
     assert [event.step for event in reader.Scalars("frames")] == [50, 100, 150, 200, 250]
@@ -113,13 +118,15 @@ def fake_wandb(monkeypatch):
 def test_wandb_goes_on_in_the_same_run_and_sends_each_row_once(tmp_path, fake_wandb):
     interrupt_and_resume(tmp_path, "wandb", settings={"lr": 1}, project="mine", mode="offline")
     kinds = [kind for kind, _ in fake_wandb]
-    assert kinds == ["init", "config", *["log"] * 4, "finish", "init", "config", "log", "finish"]
+    first_part = ["init", "config", *["log"] * 4, "finish"]
+    assert kinds == [*first_part, "init", "config", "log", "log", "finish"]
     first, second = (kwargs for kind, kwargs in fake_wandb if kind == "init")
     assert first["id"] == second["id"] and first["resume"] == "allow"
     assert (first["project"], first["mode"], first["dir"]) == ("mine", "offline", str(tmp_path))
     assert ("config", {"lr": 1}) in fake_wandb
     sent = [row for kind, row in fake_wandb if kind == "log"]
-    assert [row["step"] for row in sent] == [50, 100, 150, 200, 250]
+    assert [row["step"] for row in sent] == [50, 100, 150, 200, 250, 250]
+    assert set(sent[-1]) == {"step", "eval_return"}  # the evaluation at the end comes later
     # What is no number is not sent.
     assert all(value == value for row in sent for value in row.values())
     assert [(r["step"], r["loss_main"]) for r in sent if "loss_main" in r] == points(

@@ -11,9 +11,11 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torchrl.envs import Transform
+from torchrl.envs import EnvBase, Transform
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
+
+from torchrl_dceo.data import make_replay_buffer
 
 __all__ = ["Agent", "Phase", "ReplaySettings"]
 
@@ -54,6 +56,23 @@ class ReplaySettings:
     window: bool = False
     state_keys: Sequence[NestedKey] = ()
     step_keys: Sequence[NestedKey] = ("action",)
+
+    def make(self, env: EnvBase, capacity: int, seed: int) -> Any:
+        """The replay buffer for an environment's transitions."""
+        return make_replay_buffer(
+            capacity,
+            n_steps=self.n_steps,
+            gamma=self.gamma,
+            batch_size=self.batch_size,
+            num_streams=max(1, env.batch_size.numel()),
+            observation_keys=[
+                key for key in ("pixels", "observation") if key in env.observation_spec.keys()
+            ],
+            state_keys=list(self.state_keys),
+            step_keys=list(self.step_keys),
+            window=self.window,
+            seed=seed,
+        )
 
 
 class Agent(nn.Module):

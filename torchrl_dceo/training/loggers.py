@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ class CSVLog:
             csv.DictWriter(file, self.columns, restval="").writerow(row)
         self.num_rows += 1
 
+    def write_again(self, row: dict[str, Any]) -> None:
+        """Puts a row in the place of the last one."""
+        rows: list[dict[str, Any]] = [*self.read()[:-1], row]
+        self.columns += [name for name in row if name not in self.columns]
+        self._rewrite(rows)
+
     def close(self) -> None:
         """Nothing: the file is closed after each row."""
 
@@ -69,7 +76,7 @@ class CSVLog:
         self.num_rows = num_rows
         self._rewrite(rows[:num_rows])
 
-    def _rewrite(self, rows: list[dict[str, str]]) -> None:
+    def _rewrite(self, rows: Sequence[dict[str, Any]]) -> None:
         # Beside the file first: a crash in between loses nothing.
         temporary = self.path.with_suffix(".tmp")
         with temporary.open("w", newline="") as file:

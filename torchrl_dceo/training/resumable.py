@@ -41,6 +41,7 @@ class Resumable(ABC):
     counters: Counters
     metrics: RunMetrics
     last_row: dict[str, float]
+    unevaluated: dict[str, float] | None
     settings: Mapping[str, Any]
     env: EnvBase
     eval_env: EnvBase | None
@@ -145,6 +146,7 @@ class Resumable(ABC):
             "carrier": None if carrier is None else from_tensordict(carrier),
             "log_rows": 0 if self.log is None else self.log.num_rows,
             "last_row": dict(self.last_row),
+            "unevaluated": None if self.unevaluated is None else dict(self.unevaluated),
         }
         return copied(state) if copy else state
 
@@ -160,8 +162,11 @@ class Resumable(ABC):
         carrier = state["carrier"]
         self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
         self.last_row = dict(state["last_row"])
+        self.unevaluated = state.get("unevaluated")  # not in the checkpoints of older versions
         if self.log is not None:
             self.log.truncate(state["log_rows"])
+            if self.unevaluated is not None:
+                self.log.write_again(self.unevaluated)  # without what the end of a run added
         self._set_surroundings(state)
 
     def _surroundings(self) -> dict[str, Any]:

@@ -24,6 +24,9 @@ class Log(Protocol):
     def write(self, row: dict[str, Any]) -> None:
         """Takes a row."""
 
+    def write_again(self, row: dict[str, Any]) -> None:
+        """Takes the last row once more, at the end of the run: with an evaluation."""
+
     def close(self) -> None:
         """Ends what :meth:`write` began."""
 
@@ -108,22 +111,28 @@ class TorchRLLog:
         self._sent: dict[str, Any] = {}
 
     def write(self, row: dict[str, Any]) -> None:
-        """Sends a row, unless it has been sent before the run was interrupted."""
+        """Sends a row, but for numbers that have been sent before (the run was interrupted, and comes by again)."""
         if not self._sent:
-            start = {"id": uuid.uuid4().hex[:8], "frames": -1}
+            start: dict[str, Any] = {"id": uuid.uuid4().hex[:8], "frames": -1, "keys": []}
             self._sent = json.loads(self._mark.read_text()) if self._mark.exists() else start
-        if row["frames"] <= self._sent["frames"]:
+        numbers = {key: float(value) for key, value in row.items() if math.isfinite(value)}
+        known = self._sent["keys"] if row["frames"] == self._sent["frames"] else []
+        numbers = {key: value for key, value in numbers.items() if key not in known}
+        if row["frames"] < self._sent["frames"] or not numbers:
             return
         if self._logger is None:
             self._logger = self._open()
-        numbers = {key: float(value) for key, value in row.items() if math.isfinite(value)}
         self._logger.log_metrics(numbers, step=int(row["frames"]))
         self._logger.flush()
         # After the row: if the process dies in between, the row comes twice rather than never.
-        self._sent["frames"] = int(row["frames"])
+        self._sent |= {"frames": int(row["frames"]), "keys": [*known, *numbers]}
         temporary = self._mark.with_suffix(".tmp")
         temporary.write_text(json.dumps(self._sent))
         temporary.replace(self._mark)
+
+    def write_again(self, row: dict[str, Any]) -> None:
+        """Sends what is new in the row."""
+        self.write(row)
 
     def close(self) -> None:
         """Ends the logger's run; the next row would open it again."""

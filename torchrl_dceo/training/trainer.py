@@ -12,7 +12,6 @@ from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.training.agent import Agent, Phase
 from torchrl_dceo.training.checkpoint import Checkpoints
@@ -73,11 +72,12 @@ class Trainer(Resumable):
         self.metrics = RunMetrics()
         self.probes = probes
         self.last_row: dict[str, float] = {}
+        self.unevaluated: dict[str, float] | None = None
         self.settings = {} if settings is None else dict(settings)
         self.env = self._prepare(env)
         self.eval_env = None if eval_env is None else self._prepare(eval_env)
         self.discovery_env = None if discovery_env is None else self._prepare(discovery_env)
-        self.replay = self._make_replay()
+        self.replay = agent.replay.make(self.env, self.replay_capacity, config.seed)
         self._collector: Collector | None = None
         self._carrier: TensorDict | None = None
         self.run_dir = None if run_dir is None else Path(run_dir)
@@ -98,24 +98,6 @@ class Trainer(Resumable):
             if (type(transform), transform.out_keys) not in there:
                 env.append_transform(transform.clone())
         return env
-
-    def _make_replay(self) -> Any:
-        settings, env = self.agent.replay, self.env
-        observations = [
-            key for key in ("pixels", "observation") if key in env.observation_spec.keys()
-        ]
-        return make_replay_buffer(
-            self.replay_capacity,
-            n_steps=settings.n_steps,
-            gamma=settings.gamma,
-            batch_size=settings.batch_size,
-            num_streams=max(1, env.batch_size.numel()),
-            observation_keys=observations,
-            state_keys=list(settings.state_keys),
-            step_keys=list(settings.step_keys),
-            window=settings.window,
-            seed=self.config.seed,
-        )
 
     @property
     def replay_capacity(self) -> int:
@@ -187,6 +169,8 @@ class Trainer(Resumable):
                 if self._phase_is_over() or self.counters.frames >= self.config.total_frames:
                     break
             self._stop_collecting()
+        self._evaluate_end()
+        self._show(bar, force=True)
         bar.close()
 
     def _frames_per_batch(self) -> int:
@@ -255,12 +239,15 @@ class Trainer(Resumable):
         config, counters = self.config, self.counters
         last = counters.frames >= config.total_frames
         if last or self._crossed(config.log_period):
-            evaluated = last or self._crossed(config.eval_period)
-            self._write_row(evaluated)
+            self._write_row(self._crossed(config.eval_period))
             if last or (config.checkpoint_period and self._crossed(config.checkpoint_period)):
                 self._save()
+        self._show(bar)
+
+    def _show(self, bar: ProgressLine, force: bool = False) -> None:
         shown = {name: self.last_row[name] for name in _SHOWN if name in self.last_row}
-        bar.update(counters.frames, {"ε": float(self.agent.explorer.eps), **shown}, force=last)
+        eps = float(self.agent.explorer.eps)
+        bar.update(self.counters.frames, {"ε": eps, **shown}, force=force)
 
     def _write_row(self, evaluated: bool) -> None:
         row = self.metrics.row()
@@ -277,14 +264,29 @@ class Trainer(Resumable):
         if self.coverage is not None:
             row["coverage"] = self.coverage
         if evaluated:
-            if self.eval_env is not None:
-                row["eval_return"] = evaluate(self.agent.policy, self.eval_env)
-            for probe in self.probes:
-                row.update(probe(self))
+            row.update(self._evaluation())
         row["seconds"] = round(counters.seconds, 3)
+        self.unevaluated = None if evaluated else row
         self.last_row = {**self.last_row, **row}
         for log in self.logs:
             log.write(row)
+
+    def _evaluation(self) -> dict[str, float]:
+        row = {}
+        if self.eval_env is not None:
+            row["eval_return"] = evaluate(self.agent.policy, self.eval_env)
+        for probe in self.probes:
+            row.update(probe(self))
+        return row
+
+    def _evaluate_end(self) -> None:
+        """Evaluates the last row too. The last checkpoint is from before: a later end would not have evaluated here."""
+        if self.unevaluated is None:
+            return
+        row = {**self.unevaluated, **self._evaluation()}
+        self.last_row = {**self.last_row, **row}
+        for log in self.logs:
+            log.write_again(row)
 
 
 _SHOWN = ("train_return", "eval_return", "coverage")
