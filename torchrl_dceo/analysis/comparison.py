@@ -105,8 +105,8 @@ def summarize(
 ) -> list[AgentSummary]:
     """Measures every run that is finished and aggregates over seeds.
 
-    Of each metric the final value; of returns also the area under the curve; and the frames to the first training
-    return above zero and to an evaluation return of 0.5. Agents that have finished equally many runs in all worlds
+    Of each metric the final value and the area under the curve, and the frames to the first training return above
+    zero and to an evaluation return of 0.5. Agents that have finished equally many runs in all worlds
     of several also get a summary over these, stratified by world.
 
     Args:
@@ -138,8 +138,7 @@ def _summary(
     measures: dict[str, list[float]] = {}
     for metric in metrics:
         measures[f"final_{metric}"] = [final_value(run, metric) for run in runs]
-        if metric.endswith("return"):
-            measures[f"area_{metric}"] = [area_under_curve(run, metric) for run in runs]
+        measures[f"area_{metric}"] = [area_under_curve(run, metric) for run in runs]
     measures["frames_to_goal"] = [frames_to(run, "train_return", 0.0, strict=True) for run in runs]
     measures["frames_to_half"] = [frames_to(run, "eval_return", 0.5) for run in runs]
     aggregates = {
