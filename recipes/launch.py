@@ -8,6 +8,7 @@ import logging
 import sys
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from torchrl_dceo.training.torchrl_log import Log, check_logger, make_logs
 CONFIG = Path(__file__).parent / "config"
 EVAL_EPISODES = 20
 _log = logging.getLogger(__name__)
+Checker = Callable[[dict[str, Any]], None]
 _OWN = {"agent", "env", "logger", "num_envs", "resume", "run_dir"}
 
 
@@ -125,22 +127,25 @@ def as_dict(config: DictConfig) -> dict[str, Any]:
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
-def main(recipe: str) -> None:
+def main(
+    recipe: str, program: Callable[[DictConfig], Any] = run, check_values: Checker | None = None
+) -> None:
     """The command line of a recipe: one sentence for a typo, then Hydra."""
-    check([argument for argument in sys.argv[1:] if not argument.startswith("-")], recipe)
-    hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=recipe)(run)()
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    check(arguments, recipe, check_values)
+    hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=recipe)(program)()
 
 
 # One sentence for a typo
 
 
-def check(arguments: list[str], recipe: str) -> None:
+def check(arguments: list[str], recipe: str, check_values: Checker | None = None) -> None:
     """Ends the program with one sentence if a key or a value is not known, before Hydra starts."""
     try:
         overrides = OverridesParser.create().parse_overrides(arguments)
         _check_groups(overrides)
         for combination in _combinations(overrides):
-            _check_values(_compose(recipe, combination))
+            (check_values or _check_values)(_compose(recipe, combination))
     except (ValueError, ImportError, HydraException, OmegaConfBaseException) as error:
         sys.exit(f"{recipe}: {str(error).strip().splitlines()[0]}")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Similarity", "cosine_similarity"]
+__all__ = ["Similarity", "cosine_similarity", "span_alignment"]
 
 
 class Similarity(NamedTuple):
@@ -89,6 +89,29 @@ def cosine_similarity(
         if end - first > 1:
             subspaces[first:end] = _alignment(learned[:, first:end], exact[:, first:end])
     return Similarity(cosines, cosines.mean(), subspaces, subspaces.mean(), groups)
+
+
+def span_alignment(learned: Tensor, exact: Tensor, *, rho: Tensor | None = None) -> float:
+    """How much of the span of the exact eigenfunctions is learned, whatever the rotation: mean cosine of the angles.
+
+    Args:
+        learned (Tensor): one function a column, ``[S, d]``.
+        exact (Tensor): ``[S, d]``.
+
+    Keyword Args:
+        rho (Tensor, optional): the weight of each state, ``[S]``. Default: uniform.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis.similarity import cosine_similarity, span_alignment
+        >>> exact = torch.eye(4)[:, :2]
+        >>> turned = exact @ torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+        >>> round(float(cosine_similarity(turned, exact).mean), 2), round(span_alignment(turned, exact), 2)
+        (0.71, 1.0)
+    """
+    weight = exact.new_ones(exact.shape[0]) if rho is None else rho
+    root = (weight / weight.sum()).sqrt().unsqueeze(-1).double()
+    return float(_alignment(_unit(learned.detach().double() * root), _unit(exact.double() * root)))
 
 
 def _unit(columns: Tensor) -> Tensor:

@@ -1,0 +1,94 @@
+"""Random-walk data for a Laplacian representation: pairs of states, as state ids."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrl_dceo.envs import GridWorldEnv
+
+__all__ = ["Pairs", "collect_pairs"]
+
+
+class Pairs(NamedTuple):
+    """States and what followed them in the same episode.
+
+    Attributes:
+        states (Tensor): int64 ``[N]``.
+        successors (Tensor): int64 ``[N]``.
+    """
+
+    states: Tensor
+    successors: Tensor
+
+
+def collect_pairs(
+    world: GridWorldEnv,
+    samples: int,
+    *,
+    starts: Literal["uniform", "one"] = "uniform",
+    episode_steps: int = 100,
+    discount: float = 0.0,
+    seed: int = 0,
+) -> Pairs:
+    r"""Collects pairs of states with a uniformly random policy, in episodes of a fixed length.
+
+    The successor is one step on or, with a discount :math:`\gamma > 0`, k steps on with probability
+    :math:`(1 - \gamma) \gamma^{k-1}`, cut at the end of the episode: the positive pairs of Wu et al. (2019). On a chain
+    that can be walked back as well as forth, as a random walk on a map can, this leaves the eigenfunctions as they are
+    and moves an eigenvalue :math:`\lambda` to :math:`\lambda / (1 - \gamma (1 - \lambda))` (but for the cut), further
+    from its neighbours and from the noise.
+
+    Args:
+        world (GridWorldEnv): the map.
+        samples (int): how many pairs, at least.
+
+    Keyword Args:
+        starts (str): every episode starts anywhere (``"uniform"``, default) or in a start of the map (``"one"``), from
+            where a walk covers little.
+        episode_steps (int): steps of an episode. With uniform starts, short ones make the pairs more independent and
+            the states more evenly visited. Default: 100, the paper's limit.
+        discount (float): :math:`\gamma`. Default: 0, one step.
+        seed (int): of the data.
+
+    Examples:
+        >>> from torchrl_dceo.envs import GridWorldEnv
+        >>> from torchrl_dceo.training.pairs import collect_pairs
+        >>> states, successors = collect_pairs(GridWorldEnv("S...."), 1000)
+        >>> states.shape, int((states - successors).abs().max())
+        (torch.Size([1000]), 1)
+    """
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    if starts not in ("uniform", "one"):
+        raise ValueError(f"starts must be 'uniform' or 'one', got {starts!r}")
+    if episode_steps < 1:
+        raise ValueError(f"episode_steps must be at least 1, got {episode_steps}")
+    if not 0 <= discount < 1:
+        raise ValueError(f"discount must lie in [0, 1), got {discount}")
+    walkers = -(-samples // episode_steps)
+    env = GridWorldEnv(
+        world.layout,
+        observation="xy",
+        coverage=True,
+        starts="anywhere" if starts == "uniform" else None,
+        batch_size=[walkers],
+        seed=seed,
+    )
+    generator = torch.Generator().manual_seed(seed + 1)
+    actions = torch.randint(env.num_actions, (episode_steps, walkers), generator=generator)
+    data = env.reset()
+    visited = [data["state_id"]]
+    for action in actions:
+        # The slip is a random action too: the walk is uniformly random with and without it.
+        data = env.step(data.set("action", action))["next"]
+        visited.append(data["state_id"])
+    path = torch.stack(visited, dim=1)  # [walkers, steps + 1]
+    time = torch.arange(episode_steps).expand(walkers, -1)
+    ahead = torch.ones_like(time)
+    if discount:
+        ahead = torch.empty(time.shape).geometric_(1 - discount, generator=generator).long()
+    last = (time + ahead).clamp(max=episode_steps)
+    return Pairs(path[:, :-1].reshape(-1), path.gather(1, last).reshape(-1))
