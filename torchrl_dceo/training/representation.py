@@ -38,13 +38,20 @@ __all__ = [
 Objective = Literal["graph_drawing", "generalized", "generalized_log1p", "allo"]
 OBJECTIVES: tuple[Objective, ...] = ("graph_drawing", "generalized", "generalized_log1p", "allo")
 _EVALUATIONS = 40  # rows of a run's log
+
+
+class _Tuned(NamedTuple):
+    barrier: float
+    steps: int
+
+
 # Barrier and steps, tuned on GridRoom16 with one seed that is not reported. The barrier is about the largest eigenvalue
 # that is wanted (of the pairs, not of single steps): more of it drowns the differences between eigenvalues in noise.
 _TUNED = {
-    "graph_drawing": (0.2, 3000),
-    "generalized": (0.075, 8000),
-    "generalized_log1p": (0.5, 6000),
-    "allo": (0.2, 3000),
+    "graph_drawing": _Tuned(barrier=0.2, steps=3000),
+    "generalized": _Tuned(barrier=0.075, steps=8000),
+    "generalized_log1p": _Tuned(barrier=0.5, steps=8000),
+    "allo": _Tuned(barrier=0.2, steps=3000),
 }
 Row = dict[str, float]
 
@@ -75,14 +82,21 @@ class RepresentationConfig:
             raise ValueError(
                 f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}"
             )
-        barrier, steps = _TUNED[self.objective]
-        self.barrier = barrier if self.barrier is None else self.barrier
-        self.steps = steps if self.steps is None else self.steps
-        for name in ("dimensions", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, value in (("dimensions", self.dimensions), ("steps", self.num_steps)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if self.batch_size < 2:
             raise ValueError(f"batch_size must be at least 2, got {self.batch_size}")
+
+    @property
+    def weight(self) -> float:
+        """The barrier, given or tuned."""
+        return _TUNED[self.objective].barrier if self.barrier is None else self.barrier
+
+    @property
+    def num_steps(self) -> int:
+        """The steps, given or tuned."""
+        return _TUNED[self.objective].steps if self.steps is None else self.steps
 
 
 class StateNet(nn.Module):
@@ -215,7 +229,7 @@ def _make_loss(
     if config.objective == "allo":
         return ALLOLoss(
             encoder,
-            barrier=config.barrier,
+            barrier=config.weight,
             dual_step_size=config.dual_step_size,
             barrier_step_size=config.barrier_step_size,
             estimator=config.estimator,
@@ -224,7 +238,7 @@ def _make_loss(
     norm: Literal["log1p", "squared"] = (
         "log1p" if config.objective == "generalized_log1p" else "squared"
     )
-    return kind(encoder, barrier=config.barrier, norm=norm, estimator=config.estimator)
+    return kind(encoder, barrier=config.weight, norm=norm, estimator=config.estimator)
 
 
 def _optimise(
@@ -233,21 +247,21 @@ def _optimise(
     """Yields the step and the processor time so far whenever it is time to measure."""
     optimizer = torch.optim.Adam(loss.parameters(), lr=config.lr, fused=True)
     generator = torch.Generator().manual_seed(config.seed + 2)
-    period = max(1, config.steps // _EVALUATIONS)
+    period = max(1, config.num_steps // _EVALUATIONS)
     total, size = pairs.states.numel(), config.batch_size
     seconds, begin = 0.0, time.process_time()
-    for step in range(1, config.steps + 1):
+    for step in range(1, config.num_steps + 1):
         drawn = torch.randint(total, (size,), generator=generator)
         batch = TensorDict(
             {"state_id": pairs.states[drawn], "next": {"state_id": pairs.successors[drawn]}}, [size]
         )
-        optimizer.param_groups[0]["lr"] = _annealed(config.lr, step / config.steps)
+        optimizer.param_groups[0]["lr"] = _annealed(config.lr, step / config.num_steps)
         loss(batch)["loss_laplacian"].backward()
         optimizer.step()
         optimizer.zero_grad()
         if isinstance(loss, ALLOLoss):
             loss.dual_step()
-        if step % period == 0 or step == config.steps:
+        if step % period == 0 or step == config.num_steps:
             seconds += time.process_time() - begin
             yield step, seconds
             begin = time.process_time()
