@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -54,3 +55,24 @@ print(faults())
     )
     # Untuned, glibc gives the memory back a few times before it adapts; tuned, each page is fetched once.
     assert tuned < 0.75 * plain
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the kernel has no huge pages"
+)
+def test_the_heap_asks_for_huge_pages():
+    code = """
+import torch
+from torchrl_dceo.runtime import tune_process
+tune_process()
+tensor = torch.ones(2**22)
+address = tensor.data_ptr()
+for line in open("/proc/self/smaps"):
+    first, *rest = line.split()
+    if not first.endswith(":"):  # the header of an area
+        begin, end = (int(part, 16) for part in first.split("-"))
+    if first == "VmFlags:" and begin <= address < end:
+        print("hg" in rest)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "True\n", result.stderr

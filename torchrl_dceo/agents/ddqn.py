@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensordict.nn import TensorDictSequential
 from torchrl.envs import EnvBase
 from torchrl.modules import EGreedyModule
 
@@ -15,6 +14,7 @@ from torchrl_dceo.agents.parts import (
     make_replay_settings,
     make_targets,
 )
+from torchrl_dceo.modules.policy import PolicySequence
 from torchrl_dceo.training.agent import Agent
 
 
@@ -34,7 +34,7 @@ def make_ddqn(env: EnvBase, config: DDQNConfig) -> Agent:
     )
     objectives = {"main": main_loss}
     return Agent(
-        TensorDictSequential(main, explorer),
+        PolicySequence(main, explorer),
         objectives,
         explorer=explorer,
         optimizer=make_optimizer(config, objectives),

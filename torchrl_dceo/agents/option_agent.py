@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tensordict.nn import TensorDictSequential
 from torch import nn
 from torchrl.envs import EnvBase
 
@@ -18,6 +17,7 @@ from torchrl_dceo.agents.parts import (
     make_replay_settings,
     make_targets,
 )
+from torchrl_dceo.modules.policy import PolicySequence
 from torchrl_dceo.training.agent import Agent, Phase
 
 
@@ -59,7 +59,7 @@ def make_option_agent(
     explorer = make_explorer(env, learner, options, num_options, discovery_frames or 0)
     objectives = {**discovery, "option": option_loss, "main": main_loss}
     return Agent(
-        TensorDictSequential(main, actor, explorer),
+        PolicySequence(main, actor, explorer),
         objectives,
         explorer=explorer,
         optimizer=make_optimizer(learner, objectives),

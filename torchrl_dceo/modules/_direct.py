@@ -7,7 +7,7 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 
-__all__ = ["output_of"]
+__all__ = ["is_plain", "output_of"]
 
 
 def output_of(
@@ -32,7 +32,7 @@ def output_of(
         >>> output_of(double, TensorDict({"x": torch.ones(2)}), "y")
         tensor([2., 2.])
     """
-    if _is_plain(module) and module.out_keys == [out_key]:
+    if is_plain(module) and module.out_keys == [out_key]:
         inputs = [tensordict.get(key, None) for key in module.in_keys]
         if all(isinstance(value, Tensor) for value in inputs):
             output = module.module(*inputs)
@@ -42,7 +42,7 @@ def output_of(
     return module(tensordict.select(*module.in_keys, strict=False))[out_key]
 
 
-def _is_plain(module: TensorDictModuleBase) -> bool:
+def is_plain(module: TensorDictModuleBase) -> bool:
     return (
         type(module).forward is TensorDictModule.forward
         and module.method is None

@@ -155,9 +155,9 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         # Algorithm 1, vectorised: every branch is computed, masks choose.
         goes_on = (option != NO_OPTION) & ~is_init.view(option.shape)
         goes_on &= ~self._ends(tensordict, option)
-        draws = torch.rand((2, *option.shape), device=option.device)
-        explores = ~goes_on & (draws[0] < self.eps)
-        starts = explores & (draws[1] < self.option_prob)
+        explore_draw, start_draw = torch.rand((2, *option.shape), device=option.device).unbind()
+        explores = (explore_draw < self.eps) & ~goes_on
+        starts = explores & (start_draw < self.option_prob)
         option = torch.where(goes_on, option, NO_OPTION)
         option = torch.where(starts, self._start(tensordict), option)
         random_action = torch.randint(self.num_actions, option.shape, device=option.device)

@@ -179,11 +179,18 @@ class Trainer(Resumable):
 
     def _collect(self) -> Any:
         resumed = None if self._carrier is None else self._surroundings()
+        tensors = (*self.agent.policy.parameters(), *self.agent.policy.buffers())
+        together = all(tensor.device == self.world.device for tensor in tensors)
         self._collector = Collector(
             self.world,
             self.agent.policy,
             frames_per_batch=self._frames_per_batch(),
             total_frames=-1,
+            # Named, so that nothing is cast between policy and world; and a fresh stack of steps instead of a copy of
+            # one that is used again: together a tenth of the time of collecting.
+            device=self.world.device if together else None,
+            use_buffers=False,
+            return_same_td=True,
             no_cuda_sync=True,
             track_traj_ids=False,
         )
