@@ -66,7 +66,7 @@ import torch
 from torchrl_dceo.runtime import tune_process
 tune_process()
 tensor = torch.ones(2**22)
-address = tensor.data_ptr()
+address = tensor[2**21 :].data_ptr()  # its middle: it may begin on an older page
 for line in open("/proc/self/smaps"):
     first, *rest = line.split()
     if not first.endswith(":"):  # the header of an area
