@@ -20,8 +20,15 @@ from torchrl_dceo.agents import AGENTS  # noqa: E402
 from torchrl_dceo.envs import env_settings  # noqa: E402
 from torchrl_dceo.training import TrainConfig  # noqa: E402
 
-# The representation study trains no agent: test_representation.py.
-NAMES = sorted({path.stem for path in RECIPES.glob("*.py")} - {"launch", "representation"})
+# The other studies train no agent: test_representation.py, test_tabular.py.
+_STUDIES = {
+    "representation",
+    "tabular_coverage",
+    "tabular_figures",
+    "tabular_return",
+    "tabular_study",
+}
+NAMES = sorted({path.stem for path in RECIPES.glob("*.py")} - {"launch"} - _STUDIES)
 
 
 def compose(recipe: str, *overrides: str) -> dict:

@@ -24,7 +24,7 @@ def world(**settings):
 def test_options_are_those_of_what_was_seen():
     torch.manual_seed(0)
     env = world(max_steps=10)
-    cycle = RODCycle(2, env.num_states, env.num_actions, 2, signs="+", gamma=0.95)
+    cycle = RODCycle(2, env.num_states, env.num_actions, 2, signs="+", weights="edges", gamma=0.95)
     renewed = run(cycle, env, 30)
     assert renewed.nonzero()[:, 0].unique().tolist()[0] == 9  # with the end of the first episode
     cycle.discover(torch.arange(2))
@@ -70,9 +70,11 @@ def test_a_known_world_keeps_its_options_until_there_is_more_experience():
     run(cycle, env, 3000)
     assert cycle.graph.num_edges.tolist() == [8, 8]
     solved = cycle.num_solved
-    renewed = run(cycle, env, 280)  # fourteen episodes, and less than a tenth more experience
-    assert cycle.num_solved - solved == int(renewed.sum()) <= 2
-    run(cycle, env, 400)
+    renewed = run(
+        cycle, env, 280
+    )  # fourteen episodes; a fiftieth of the experience are three or four
+    assert 2 <= cycle.num_solved - solved == int(renewed.sum()) <= 10
+    run(cycle, env, 100)
     assert cycle.num_solved > solved
 
 

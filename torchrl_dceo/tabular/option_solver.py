@@ -15,7 +15,7 @@ def solve_options(
     successors: Tensor,
     eigenvectors: Tensor,
     *,
-    gamma: float = 0.99,
+    gamma: float = 0.9,
     tolerance: float = 1e-6,
     max_sweeps: int = 10_000,
 ) -> Tensor:
@@ -36,7 +36,7 @@ def solve_options(
         eigenvectors (Tensor): f, float64 ``[B, S, N]``.
 
     Keyword Args:
-        gamma (float): the options' discount, below 1: then every option stops somewhere. Default: 0.99.
+        gamma (float): the options' discount, below 1: then every option stops somewhere. Default: 0.9.
         tolerance (float): values are exact up to this much, and a value within it counts as 0. Default: 1e-6.
         max_sweeps (int): where to give up. Default: 10,000.
 
@@ -49,7 +49,7 @@ def solve_options(
         >>> moves = torch.eye(2, dtype=torch.float64).expand(1, 3, 2, 2)  # action 0 to the left, action 1 to the right
         >>> neighbours = torch.tensor([[[0, 1], [0, 2], [1, 2]]])
         >>> climb = torch.tensor([-1.0, 0.0, 1.0]).double().view(1, 3, 1)
-        >>> solve_options(moves, neighbours, climb, gamma=0.9)[0, 0].round(decimals=6).tolist()
+        >>> solve_options(moves, neighbours, climb)[0, 0].round(decimals=6).tolist()
         [[1.71, 1.9], [0.71, 1.0], [-0.1, 0.0]]
     """
     if not 0 <= gamma < 1:

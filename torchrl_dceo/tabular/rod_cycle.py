@@ -18,6 +18,8 @@ __all__ = ["RODCycle"]
 Signs = Literal["+", "-", "both", "rare"]
 Weights = Literal["edges", "visits"]
 
+_GROWTH = 50  # options are made anew when this part of the experience is new
+
 
 class RODCycle:
     r"""Covering eigenoptions: after each episode, the graph of what was seen gives a new set of options.
@@ -29,8 +31,8 @@ class RODCycle:
     (:func:`~torchrl_dceo.tabular.solve_options`), and they take the place of the whole option set.
 
     A seed whose episode ended and that has seen no new edge since its options were made keeps them, unless its
-    experience has grown by a tenth, which makes the empirical model better. So once the world is known the cycle costs
-    almost nothing.
+    experience has grown by a fiftieth, which makes the empirical model better. So once the world is known the cycle
+    costs little.
 
     Args:
         num_seeds (int): B.
@@ -44,9 +46,9 @@ class RODCycle:
             - ``"rare"`` (default): the one that was visited less: the mean of f over all visits is negative;
             - ``"+"``: the one where the entry of largest magnitude is; ``"-"``: the other one;
             - ``"both"``: both, with two options for each eigenvector.
-        weights (str): ``"edges"`` (default): every edge seen counts the same; ``"visits"``: as often as it was walked,
-            which makes the smoothest eigenvectors those that separate what is hard to get to.
-        gamma (float): the options' discount. Default: 0.99.
+        weights (str): ``"visits"`` (default): an edge counts as often as it was walked, which makes the smoothest
+            eigenvectors those that separate what is hard to get to; ``"edges"``: every edge seen counts the same.
+        gamma (float): the options' discount; the smaller, the nearer are the tops that they stop at. Default: 0.9.
 
     Attributes:
         options (OptionTable): the options of now.
@@ -75,8 +77,8 @@ class RODCycle:
         num_options: int | Tensor,
         *,
         signs: Signs = "rare",
-        weights: Weights = "edges",
-        gamma: float = 0.99,
+        weights: Weights = "visits",
+        gamma: float = 0.9,
     ) -> None:
         if weights not in ("edges", "visits"):
             raise ValueError(f"weights must be 'edges' or 'visits', got {weights!r}")
@@ -112,7 +114,7 @@ class RODCycle:
         done = tensordict.get(("next", "done")).view(-1)
         if not done.any():
             return done
-        grown = 10 * (self._steps - self._steps_when_solved) >= self._steps
+        grown = _GROWTH * (self._steps - self._steps_when_solved) >= self._steps
         due = done & (grown | (self.graph.num_edges > self._edges_when_solved))
         self.discover(due.nonzero().squeeze(-1))
         return due

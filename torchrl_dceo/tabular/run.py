@@ -48,10 +48,10 @@ class TabularConfig:
     option_prob: float = 0.5  # μ; the paper searches in 0.05, 0.1, 0.5, 0.7
     num_options: int = 5  # the paper searches in 1, 3, 5
     signs: Signs = "rare"  # ours, see RODCycle
-    weights: Weights = "edges"  # ours, see RODCycle
+    weights: Weights = "visits"  # ours, see RODCycle
     termination: Literal["value", "geometric"] = "value"  # the paper: where no action has a value
     option_duration: float = 10.0  # D, for the geometric one
-    option_gamma: float = 0.99  # ours
+    option_gamma: float = 0.9  # ours: covers Four Rooms faster than 0.99 and 0.8
     bonus_scale: float = 1.0  # β of counts; the paper's appendix adds 1/√n(s) as it is
     optimistic: bool = True  # counts: the table starts at β / (1 - γ), see run_tabular
     zeta_exponent: float = 2.0  # k of ez_greedy; the paper

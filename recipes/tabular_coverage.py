@@ -1,0 +1,157 @@
+"""How fast tabular agents cover the states of a world, without reward.
+
+python recipes/tabular_coverage.py            # 30 seeds, all worlds and methods: curves, table, heat maps
+python recipes/tabular_coverage.py --search   # the settings that it uses, found on other seeds
+python recipes/tabular_coverage.py --four-rooms  # steps to visit every state of Four Rooms
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from tabular_figures import draw_curves, draw_visit_maps
+from tabular_study import (
+    MIXING,
+    OPTION_SETS,
+    Grid,
+    Study,
+    make_world,
+    read_rows,
+    report,
+    rounded,
+    run,
+    search,
+    write_rows,
+)
+from torch import Tensor
+
+from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.tabular import TabularConfig
+
+METHODS = ("random", "counts", "ez_greedy", "ceo")
+
+
+def grid(method: str) -> Grid:
+    """What the paper searches: the share of the method in the behaviour, and the size of the option set."""
+    if method == "random":
+        return {}
+    return {"option_prob": MIXING} | ({"num_options": OPTION_SETS} if method == "ceo" else {})
+
+
+def base(method: str, found: dict[str, Any]) -> dict[str, Any]:
+    """ε = 1, except that the share of ``counts`` is that of its greedy action."""
+    found = {name: value for name, value in found.items() if name != "world"}
+    eps = 1 - found.get("option_prob", 0.5) if method == "counts" else 1.0
+    return {"eps": eps, **found}
+
+
+STUDY = Study(
+    name="tabular_coverage",
+    steps={"nine_rooms": 30_000, "maze": 30_000, "cube": 30_000},
+    search_steps={"nine_rooms": 10_000, "maze": 10_000, "cube": 10_000},
+    methods=METHODS,
+    coverage=True,
+    score=lambda result: result["coverage"].double().mean(0),  # the area under the curve
+    grid=grid,
+    base=base,
+)
+
+
+def four_rooms(num_seeds: int, out: Path, limit: int = 200_000) -> None:
+    """Steps until every state of Four Rooms was visited, with and without slip."""
+    rows = []
+    for slip in (0.15, 0.0):
+        for method, option_prob in (("random", 0.0), ("ceo", 0.05)):
+            config = TabularConfig(
+                total_steps=limit, eps=1.0, option_prob=option_prob, num_options=5
+            )
+            result = run(
+                STUDY,
+                method,
+                "four_rooms",
+                [config] * num_seeds,
+                seed=0,
+                label=f"four_rooms · {method} · slip {slip}",
+                stop_when_covered=True,
+                slip=slip,
+            )
+            steps = result["covered_at"].double()
+            steps = torch.where(steps < 0, torch.inf, steps)
+            rows.append(
+                {
+                    "slip": slip,
+                    "method": method,
+                    "seeds": num_seeds,
+                    "median": rounded(steps.median()),
+                    "mean": rounded(steps.mean()),
+                    "lowest": rounded(steps.min()),
+                    "highest": rounded(steps.max()),
+                }
+            )
+            write_rows(out / "four_rooms.csv", rows)
+    for walk, ceo in zip(rows[::2], rows[1::2], strict=True):
+        ratio = walk["median"] / ceo["median"]
+        print(
+            f"slip {walk['slip']}: random walk {walk['median']:.0f} steps, "
+            f"ceo {ceo['median']:.0f}: {ratio:.1f} times faster"
+        )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worlds", nargs="+", choices=list(STUDY.steps), default=list(STUDY.steps))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--search", action="store_true", help="search the settings instead")
+    parser.add_argument("--search-seeds", type=int, default=8)
+    parser.add_argument("--four-rooms", action="store_true", help="only the steps to cover it")
+    parser.add_argument("--draw", action="store_true", help="only draw what is there")
+    parser.add_argument("--out", type=Path, default=Path("results/tabular_coverage"))
+    given = parser.parse_args()
+    tune_process()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.search:
+        search(STUDY, given.worlds, given.methods, given.search_seeds, given.out)
+        return
+    if given.four_rooms:
+        four_rooms(given.seeds, given.out)
+        return
+    if not given.draw:
+        visits: dict[tuple[str, str], Tensor] = {}
+        report(STUDY, given.worlds, given.methods, given.seeds, given.out, visits)
+        for world, method in visits:
+            keep_visits(given.out, world, method, visits[world, method])
+    draw(given.out)
+
+
+def keep_visits(out: Path, world: str, method: str, counts: Tensor) -> None:
+    """Visits after 100 episodes, mean over seeds, as a row of a CSV file a state."""
+    old = read_rows(out / "visits.csv")
+    rows = [row for row in old if (row["world"], row["method"]) != (world, method)]
+    mean = counts.double().mean(0).tolist()
+    first = counts[0].tolist()
+    rows += [
+        {"world": world, "method": method, "state": i, "first_seed": n, "mean": round(m, 3)}
+        for i, (n, m) in enumerate(zip(first, mean, strict=True))
+    ]
+    write_rows(out / "visits.csv", rows)
+
+
+def draw(out: Path) -> None:
+    """The figures, from the files."""
+    rows = read_rows(out / "curves.csv")
+    draw_curves(rows, "coverage", "Tabular state coverage").savefig(out / "coverage.png")
+    visits = read_rows(out / "visits.csv")
+    for world in ("nine_rooms", "maze"):
+        there = [row for row in visits if row["world"] == world]
+        if there:
+            layout = make_world(world, [1], 0, True).layout  # type: ignore[attr-defined]
+            draw_visit_maps(layout, there).savefig(out / f"visits_{world}.png")
+
+
+if __name__ == "__main__":
+    main()

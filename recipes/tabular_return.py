@@ -1,0 +1,83 @@
+"""How fast tabular agents learn to reach a goal: Q-learning with five ways to explore.
+
+python recipes/tabular_return.py            # 30 seeds, all worlds and methods: curves and table
+python recipes/tabular_return.py --search   # the settings that it uses, found on other seeds
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tabular_figures import draw_curves
+from tabular_study import (
+    BONUS_SCALES,
+    MIXING,
+    OPTION_SETS,
+    Grid,
+    Study,
+    read_rows,
+    report,
+    search,
+)
+
+from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.tabular import METHODS
+
+DISCOVERY = {"nine_rooms": 10_000, "maze": 10_000, "cube": 5_000}  # T_discovery; ours
+
+
+def grid(method: str) -> Grid:
+    """What the paper searches."""
+    if method == "random":
+        return {}
+    if method == "counts":
+        return {"bonus_scale": BONUS_SCALES}
+    return {"option_prob": MIXING} | ({} if method == "ez_greedy" else {"num_options": OPTION_SETS})
+
+
+def base(method: str, found: dict[str, Any]) -> dict[str, Any]:
+    """ε = 0.1 and step size 0.1, the paper's; the options of two phases are discovered with their own μ."""
+    world = found.pop("world")
+    return {"eps": 0.1, "discovery_steps": DISCOVERY[world], **found}
+
+
+STUDY = Study(
+    name="tabular_return",
+    steps={"nine_rooms": 60_000, "maze": 60_000, "cube": 30_000},
+    search_steps={"nine_rooms": 30_000, "maze": 30_000, "cube": 15_000},
+    methods=METHODS,
+    coverage=False,
+    score=lambda result: result["eval_return"].nanmean(0),  # the area under the curve
+    grid=grid,
+    base=base,
+)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worlds", nargs="+", choices=list(STUDY.steps), default=list(STUDY.steps))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--search", action="store_true", help="search the settings instead")
+    parser.add_argument("--search-seeds", type=int, default=6)
+    parser.add_argument("--draw", action="store_true", help="only draw what is there")
+    parser.add_argument("--out", type=Path, default=Path("results/tabular_return"))
+    given = parser.parse_args()
+    tune_process()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.search:
+        search(STUDY, given.worlds, given.methods, given.search_seeds, given.out)
+        return
+    if not given.draw:
+        report(STUDY, given.worlds, given.methods, given.seeds, given.out)
+    rows = read_rows(given.out / "curves.csv")
+    title = "Tabular return of the greedy policy"
+    figure = draw_curves(rows, "eval_return", title, delays=DISCOVERY)
+    figure.savefig(given.out / "return.png")
+
+
+if __name__ == "__main__":
+    main()
