@@ -32,7 +32,7 @@ class DCOConfig(OptionConfig, LearnerConfig):
     norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.; log1p as in dceo
     barrier: float = 1.0  # ours: E f² = 1 - λ/2 whatever the eigenvalue λ < 2
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
-    reward_mode: Literal["telescoped", "discounted", "potential"] = "telescoped"  # as in dceo
+    reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"  # as in dceo
     discovery_frames: int | None = None  # None: online, as Jinnai et al.; else as dceo_two_phase
 
     def __post_init__(self) -> None:

@@ -58,7 +58,9 @@ class OptionConfig:
     option_prob: float = 0.9  # μ; the paper: see each recipe
     option_duration: float = 10.0  # D; the paper, everywhere
     option_eps: float = 0.01  # the authors' later research code
-    option_gamma: float | None = None  # None: the main learner's
+    option_gamma: float | None = (
+        0.95  # ours, see docs/options.md; None: the main learner's, as the paper
+    )
     independent_networks: bool = False  # one network an option instead of a shared trunk
     options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
     one_step_options: bool = (
@@ -83,7 +85,7 @@ class LaplacianConfig:
     skip_first: bool = True  # ours: the first eigenfunction is constant
     signs: Literal["+", "-", "both"] = "+"  # the paper
     reward_mode: Literal["telescoped", "discounted", "potential"] = (
-        "telescoped"  # the authors' code
+        "potential"  # ours, the policies of the authors' telescoped one: see docs/options.md
     )
 
 
