@@ -76,6 +76,8 @@ def test_two_phases():
     assert result["train_return"][frames <= 500].nan_to_num().sum() == 0
     discovery, learning = share[(frames > 100) & (frames <= 500)], share[frames > 500]
     assert discovery.mean() > 2 * learning.mean() > 0  # ε falls from 1 to 0.1
+    own = go("ceo_two_phase", discovery_prob=0.0)["option_share"].mean(1)
+    assert (own[:2] == 0).all() and own[2:].max() > 0
 
 
 def test_two_phase_options_stay_as_discovered():

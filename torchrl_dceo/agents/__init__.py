@@ -17,6 +17,7 @@ from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.agents.diayn import DIAYNConfig, make_diayn
 from torchrl_dceo.agents.ez_greedy import EZGreedyConfig, make_ez_greedy
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
+from torchrl_dceo.agents.tabular_learner import with_tabular_learner
 from torchrl_dceo.training.agent import Agent
 
 __all__ = ["AGENTS", "choices", "make_agent"]
@@ -64,7 +65,9 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
     for setting in settings:
         if setting not in fields:
             raise ValueError(f"unknown setting of {name} {choices(setting, fields)}")
-    return kind.build(env, kind.config(**settings))
+    config = kind.config(**settings)
+    agent = kind.build(env, config)
+    return with_tabular_learner(agent, env, config) if config.main_learner == "table" else agent
 
 
 def choices(given: str, known: list[str]) -> str:

@@ -48,6 +48,8 @@ class LearnerConfig:
         "auto"  # auto: grid for images, mlp for vectors
     )
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
+    main_learner: Literal["network", "table"] = "network"  # the paper: a table on the cube
+    table_step_size: float = 0.1  # of that table; the paper, for tabular agents
 
 
 @dataclass

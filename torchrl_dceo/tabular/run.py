@@ -56,13 +56,15 @@ class TabularConfig:
     optimistic: bool = True  # counts: the table starts at β / (1 - γ), see run_tabular
     zeta_exponent: float = 2.0  # k of ez_greedy; the paper
     discovery_steps: int = 10_000  # T_discovery of ceo_two_phase; ours
+    discovery_prob: float | None = None  # μ in it; None: the same as later
     log_period: int = 100  # steps between rows
     eval_period: int = 1000  # steps between greedy evaluations
 
     def __post_init__(self) -> None:
-        for name in ("eps", "option_prob"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        for name in ("eps", "option_prob", "discovery_prob"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value}")
         for name in ("total_steps", "log_period", "eval_period"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -193,7 +195,7 @@ class _Run:
         self.measures = TabularMeasures(num_seeds, env.num_states)
         self.steps = 0
 
-    def policy(self, env: TableEnv, eps: Tensor) -> TensorDictModuleBase:
+    def policy(self, env: TableEnv, discovery: bool) -> TensorDictModuleBase:
         """The main learner, the options if there are any, and the explorer, with an ε and a μ for each seed."""
         config, spec = self.config, env.action_spec_unbatched
         modules: list[TensorDictModuleBase] = [self.actor]
@@ -210,7 +212,11 @@ class _Run:
             explorer = EZGreedyModule(spec, zeta_exponent=config.zeta_exponent)
         else:
             explorer = EGreedyModule(spec)
-        explorer.eps, explorer.option_prob = eps, self.option_prob
+        explorer.eps, explorer.option_prob = self.eps, self.option_prob
+        if discovery:
+            explorer.eps = torch.ones_like(self.eps)
+            if config.discovery_prob is not None:
+                explorer.option_prob = config.discovery_prob
         return TensorDictSequential(*modules, explorer)
 
     def go(self, env: TableEnv, until: int, *, discovery: bool = False) -> None:
@@ -218,7 +224,7 @@ class _Run:
 
         In a discovery the options are found with ε = 1 and nothing is learned.
         """
-        policy = self.policy(env, torch.ones_like(self.eps) if discovery else self.eps)
+        policy = self.policy(env, discovery)
         discovers = discovery or self.method == "ceo"
         step = _start(env)
         self.measures.started(step.get("state_id"))
