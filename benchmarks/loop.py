@@ -1,7 +1,8 @@
 """Speed of the online DCEO loop on Nine Rooms, and where its time goes: collecting, storing, sampling, updating.
 
-Printed for one update every 4 frames and one every frame, as shares of the loop measured in the same run; then sampling
-and storing with a full replay buffer against one that has just begun: nothing in the loop may slow as the replay fills.
+Printed for one update every 4 frames (a step of a batch of four environments, as in the recipes, or four steps of one)
+and one every frame, as shares of the loop measured in the same run; then sampling and storing with a full replay buffer
+against one that has just begun: nothing in the loop may slow as the replay fills.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ class Clock:
         return wrapper
 
 
-def make_trainer(frames: int, period: int, capacity: int | None = None) -> Trainer:
+def make_trainer(
+    frames: int, period: int, num_envs: int = 1, capacity: int | None = None
+) -> Trainer:
     torch.manual_seed(0)
-    env = make_env("NineRooms", seed=0, visits="counts")
+    batch_size = [num_envs] if num_envs > 1 else []
+    env = make_env("NineRooms", seed=0, visits="counts", batch_size=batch_size)
     config = TrainConfig(
         total_frames=frames,
         update_period=period,
-        learning_starts=200,
+        learning_starts=50,  # soon, so that nearly all of the loop has updates
         replay_capacity=capacity,
         log_period=frames,
         eval_period=frames,
@@ -57,8 +61,8 @@ def make_trainer(frames: int, period: int, capacity: int | None = None) -> Train
     return Trainer(make_agent("dceo", env), env, config)
 
 
-def shares(frames: int, period: int) -> None:
-    trainer, clock = make_trainer(frames, period), Clock()
+def shares(frames: int, period: int, num_envs: int) -> None:
+    trainer, clock = make_trainer(frames, period, num_envs), Clock()
     trainer.agent.update = clock.timed("updating", trainer.agent.update)
     trainer.replay.sample = clock.timed("sampling", trainer.replay.sample)
     trainer.replay.extend = clock.timed("storing", trainer.replay.extend)
@@ -68,12 +72,14 @@ def shares(frames: int, period: int) -> None:
     parts = dict(clock.seconds)
     parts["collecting and the rest"] = total - sum(parts.values())
     outside = 100 * (1 - parts["updating"] / total)
-    print(f"one update per {period} frames: {frames / total:.0f} steps/s")
+    print(
+        f"one update per {period} frames, environments: {num_envs}, steps/s: {frames / total:.0f}"
+    )
     for name, seconds in parts.items():
         each = f", {1e3 * seconds / clock.calls[name]:.2f} ms each" if name in clock.calls else ""
         print(f"  {name:24s} {100 * seconds / total:5.1f} %{each}")
     rest = parts["collecting and the rest"]
-    print(f"  collecting takes {1e3 * rest / frames:.2f} ms a frame")
+    print(f"  collecting takes {1e3 * rest / frames * num_envs:.2f} ms a step")
     print(f"  outside the update       {outside:5.1f} %   (target: at most {TARGET[period]} %)")
 
 
@@ -107,8 +113,10 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=4_000)
     arguments = parser.parse_args()
     tune_process()
-    shares(arguments.frames, 4)
-    shares(arguments.frames // 3, 1)
+    make_trainer(100, 4).run()  # what is imported at the first use is no part of the loop
+    shares(arguments.frames, 4, num_envs=4)
+    shares(arguments.frames, 4, num_envs=1)
+    shares(arguments.frames // 3, 1, num_envs=1)
     filling(300_000)
 
 
