@@ -122,10 +122,10 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
 
     def step(self, frames: int = 1) -> None:
         """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on."""
-        self.frames += frames
+        # The buffers are written in place: collectors hold references to them.
+        self.frames.add_(frames)
         progress = (self.frames - self.annealing_start) / self.annealing_num_steps
-        # The buffer is written in place: collectors hold a reference to it.
-        self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, progress.clamp(0, 1)))
+        self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, progress.clamp_(0, 1)))
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Returns the transform that makes the environment carry the explorer's state and reset it with the episode."""

@@ -79,6 +79,7 @@ class Trainer(Resumable):
         self.discovery_env = None if discovery_env is None else self._prepare(discovery_env)
         self.replay = agent.replay.make(self.env, self.replay_capacity, config.seed)
         self._collector: Collector | None = None
+        self._batch_frames = 0  # of the collector
         self._carrier: TensorDict | None = None
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._directory = None if self.run_dir is None else RunDirectory(self.run_dir)
@@ -179,12 +180,13 @@ class Trainer(Resumable):
 
     def _collect(self) -> Any:
         resumed = None if self._carrier is None else self._surroundings()
+        self._batch_frames = self._frames_per_batch()
         tensors = (*self.agent.policy.parameters(), *self.agent.policy.buffers())
         together = all(tensor.device == self.world.device for tensor in tensors)
         self._collector = Collector(
             self.world,
             self.agent.policy,
-            frames_per_batch=self._frames_per_batch(),
+            frames_per_batch=self._batch_frames,
             total_frames=-1,
             # Named, so that nothing is cast between policy and world; and a fresh stack of steps instead of a copy of
             # one that is used again: together a tenth of the time of collecting.
@@ -240,7 +242,7 @@ class Trainer(Resumable):
 
     def _crossed(self, period: int) -> bool:
         frames = self.counters.frames
-        return frames // period > (frames - self._frames_per_batch()) // period
+        return frames // period > (frames - self._batch_frames) // period
 
     def _report(self, bar: ProgressLine) -> None:
         config, counters = self.config, self.counters
