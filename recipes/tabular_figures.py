@@ -29,8 +29,9 @@ TITLES = {
     "maze": "Maze",
     "cube": "Cube within 3 moves",
     "four_rooms": "Four Rooms",
+    "cube5": "Cube within 5 moves",
 }
-STATES = {"nine_rooms": 237, "maze": 91, "cube": 385}
+STATES = {"nine_rooms": 237, "maze": 91, "cube": 385, "cube5": 12_224}
 # One colour a method, in every figure.
 LOOKS = {
     "random": (COLOURS["quiet"], "random"),
@@ -38,6 +39,12 @@ LOOKS = {
     "ez_greedy": (COLOURS["third"], "εz-greedy"),
     "ceo": (COLOURS["second"], "CEO"),
     "ceo_two_phase": (COLOURS["first"], "CEO, two phases"),
+    "ddqn": (COLOURS["quiet"], "ε-greedy"),
+    "rnd": ("#8d5a97", "RND"),
+    "diayn": ("#7f6a4d", "DIAYN"),
+    "dceo": (COLOURS["second"], "DCEO"),
+    "dceo_low_mixing": ("#f08a5d", "DCEO, μ = 0.07"),
+    "dceo_two_phase": (COLOURS["first"], "DCEO, two phases"),
 }
 
 
@@ -50,7 +57,7 @@ def draw_curves(
 ) -> Figure:
     """Mean and standard deviation over seeds of each method, a panel a world; a discovery phase is shaded."""
     worlds = [world for world in TITLES if any(row["world"] == world for row in rows)]
-    figure = new_figure(3.5 * len(worlds) + 0.3, 3.0, title)
+    figure = new_figure(3.5 * len(worlds) + (1.6 if len(worlds) == 1 else 0.3), 3.0, title)
     label = {"coverage": "distinct states visited", "eval_return": "return"}[name]
     for axes, world in zip(grid_of_axes(figure, len(worlds), len(worlds)), worlds, strict=True):
         describe(axes, "steps", label if world == worlds[0] else "", TITLES[world])
@@ -64,7 +71,7 @@ def draw_curves(
                 for row in rows
                 if (row["world"], row["method"]) == (world, method)
             ]
-            delay = (delays or {}).get(world, 0) if method == "ceo_two_phase" else 0
+            delay = (delays or {}).get(world, 0) if method.endswith("two_phase") else 0
             points = [p for p in points if not math.isnan(p[1]) and p[0] > delay]
             if not points:
                 continue
@@ -73,7 +80,7 @@ def draw_curves(
             high = [m + s for m, s in zip(mean, std, strict=True)]
             if name == "eval_return":
                 high = [min(1.0, value) for value in high]
-            front = method.startswith("ceo")
+            front = "ceo" in method
             axes.plot(
                 frames, mean, color=colour, label=text, linewidth=1.8, zorder=3 if front else 2
             )
@@ -88,7 +95,8 @@ def draw_curves(
         axes.set_xlim(left=0)
         if world == worlds[-1]:
             axes.legend(frameon=False, loc="lower right")
-    note = "line: mean over 30 seeds · band: standard deviation"
+    seeds = rows[0].get("seeds", 30)
+    note = f"line: mean over {seeds} seeds · band: standard deviation"
     if delays is not None:
         note += (
             " · shaded: discovery without reward of CEO in two phases, whose curve starts after it"

@@ -251,7 +251,7 @@ def summary(study: Study, result: TensorDict) -> dict[str, Any]:
     row: dict[str, Any] = {}
     numbers = {"coverage": result["coverage"][-1].double(), "score": study.score(result)}
     if study.coverage:
-        numbers["coverage_after_100_episodes"] = result["coverage"][100 - 1].double()
+        numbers["coverage_after_100_episodes"] = result["coverage"][:100][-1].double()
         steps = result["covered_at"].double()
         row["seeds_that_covered_all"] = int((steps >= 0).sum())
         row["median_steps_to_cover_all"] = rounded(

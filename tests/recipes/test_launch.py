@@ -23,6 +23,7 @@ from torchrl_dceo.training import TrainConfig  # noqa: E402
 # The other studies train no agent: test_representation.py, test_tabular.py.
 _STUDIES = {
     "representation",
+    "rubiks_cube_study",
     "tabular_coverage",
     "tabular_figures",
     "tabular_return",

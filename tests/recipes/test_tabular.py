@@ -1,0 +1,74 @@
+"""The tabular studies end to end, small: search, runs with what it found, files, figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).parent.parent.parent / "recipes"
+sys.path.insert(0, str(RECIPES))
+
+import tabular_coverage  # noqa: E402
+import tabular_return  # noqa: E402
+from tabular_figures import draw_curves  # noqa: E402
+from tabular_study import make_world, read_rows, report, search  # noqa: E402
+
+
+def small(study):
+    return dataclasses.replace(
+        study, steps={"maze": 400}, search_steps={"maze": 200}, base=_short(study.base)
+    )
+
+
+def _short(base):
+    def shorter(method, found):
+        settings = base(method, found)
+        if "discovery_steps" in settings:
+            settings["discovery_steps"] = 100
+        return {**settings, "eval_period": 100}
+
+    return shorter
+
+
+@pytest.mark.parametrize(
+    ("study", "number"),
+    [(tabular_coverage.STUDY, "coverage"), (tabular_return.STUDY, "eval_return")],
+    ids=["coverage", "return"],
+)
+def test_a_study(study, number, tmp_path):
+    study, methods = small(study), study.methods
+    search(study, ["maze"], methods, 2, tmp_path)
+    tried = read_rows(tmp_path / "search.csv")
+    settings = json.loads((tmp_path / "settings.json").read_text())["maze"]
+    for method in methods:
+        own = [row for row in tried if row["method"] == method]
+        size = 1
+        for values in study.grid(method).values():
+            size *= len(values)
+        assert len(own) == (size if study.grid(method) else 0)
+        if own:  # the best of them was chosen
+            best = max(own, key=lambda row: float(row["score_mean"]))
+            assert all(float(best[name]) == value for name, value in settings[method].items())
+    report(study, ["maze"], methods, 2, tmp_path)
+    report(study, ["maze"], methods[:1], 2, tmp_path)  # again: in the place of the first
+    rows = read_rows(tmp_path / "curves.csv")
+    assert {row["method"] for row in rows} == set(methods)
+    assert [int(r["frames"]) for r in rows if r["method"] == methods[0]] == [100, 200, 300, 400]
+    assert len(read_rows(tmp_path / "table.csv")) == len(methods)
+    delays = None if study.coverage else {"maze": 100}
+    figure = draw_curves(rows, number, "A study", delays)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Maze"]
+    assert len(figure.axes[0].lines) >= len(methods)
+
+
+def test_seeds_of_the_search_are_others():
+    """The same number of seeds and the same settings, and yet other worlds."""
+    from tabular_study import SEARCH_SEED
+
+    reported, searched = (make_world("maze", [4], seed, True) for seed in (0, SEARCH_SEED))
+    walks = [env.rollout(60, break_when_any_done=False) for env in (reported, searched)]
+    assert not walks[0]["state_id"].equal(walks[1]["state_id"])
