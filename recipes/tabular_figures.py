@@ -78,8 +78,8 @@ def draw_curves(
             frames, mean, std = zip(*points, strict=True)
             low = [max(0.0, m - s) for m, s in zip(mean, std, strict=True)]
             high = [m + s for m, s in zip(mean, std, strict=True)]
-            if name == "eval_return":
-                high = [min(1.0, value) for value in high]
+            most = 1.0 if name == "eval_return" else float(STATES[world])
+            high = [min(most, value) for value in high]
             front = "ceo" in method
             axes.plot(
                 frames, mean, color=colour, label=text, linewidth=1.8, zorder=3 if front else 2
