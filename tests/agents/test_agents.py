@@ -206,3 +206,19 @@ def test_another_agent_is_one_builder_and_one_entry(monkeypatch):
     monkeypatch.setitem(AGENTS, "timid", kind)
     trainer = make_trainer("timid", frames=600)
     assert math.isfinite(trainer.run()["loss_main"])
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_all_networks_are_centred_alike_at_the_first_update(name):
+    """Online and target networks of policy and losses, in one update, by one mean image."""
+    trainer = make_trainer(name, frames=480, learning_starts=100)
+    buffers = [
+        buffer
+        for part in (trainer.agent.policy, trainer.agent.objectives)
+        for key, buffer in part.named_buffers()
+        if key.endswith("centre")
+    ]
+    assert buffers and not any(buffer.any() for buffer in buffers)
+    trainer.run()
+    assert trainer.counters.updates > 0
+    assert buffers[0].any() and all(torch.equal(buffer, buffers[0]) for buffer in buffers)

@@ -65,7 +65,7 @@ def test_counts_needs_counts():
 
 def test_counts_with_coverage_too():
     agent = make_agent("counts", make_world(visits="coverage"))
-    assert list(agent.objectives) == ["bonus", "main"]
+    assert list(agent.objectives) == ["centring", "bonus", "main"]
 
 
 def test_main_learner_learns_from_the_bonus():
@@ -159,8 +159,8 @@ def test_diayn_discovers_without_reward_then_keeps_its_skills():
     agent = make_agent("diayn", make_world(), discovery_frames=500)
     discovery, learning = agent.phases
     assert (discovery.frames, discovery.reward_free, learning.reward_free) == (500, True, False)
-    assert tuple(discovery.objectives) == ("discriminator", "reward", "option")
-    assert tuple(learning.objectives) == ("main",)
+    assert tuple(discovery.objectives) == ("centring", "discriminator", "reward", "option")
+    assert tuple(learning.objectives) == ("centring", "main")
     agent.explorer.step(500)
     assert float(agent.explorer.eps) == 1.0
     agent.explorer.step(1000)

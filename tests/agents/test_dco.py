@@ -62,9 +62,9 @@ def test_finds_the_first_eigenfunction_that_is_not_constant():
 
 @pytest.mark.parametrize(("signs", "num_options"), [("+", 1), ("-", 1), ("both", 2)])
 def test_options_follow_the_eigenfunction_to_its_ends(signs, num_options):
-    agent = make_agent("dco", make_corridor(), signs=signs)
+    agent = make_agent("dco", make_corridor(), signs=signs, reward_mode="telescoped")
     s, following = torch.randn(4, 10), torch.randn(4, 10)
-    batch = TensorDict({"observation": s, "next": {"observation": following}}, [4])
+    batch = TensorDict({"observation": s, "successor": {"observation": following}}, [4])
     climb = (eigenfunction(agent, following) - eigenfunction(agent, s))[:, 1:]
     expected = {"+": climb, "-": -climb, "both": torch.cat([climb, -climb], -1)}[signs]
     torch.testing.assert_close(agent.objectives["reward"](batch)["option_reward"], expected)

@@ -126,6 +126,11 @@ def test_a_stored_representation_is_taken_for_either_state():
     assert not torch.isclose(fresh, reused).any()
 
 
+def test_a_missing_successor_is_named():
+    with pytest.raises(KeyError, match="'successor', which is not there"):
+        EigenReward(make_encoder(), 3, successor="successor")(make_batch())
+
+
 def test_signs():
     encoder, batch = make_encoder(), make_batch()
     plus, minus, both = (

@@ -56,7 +56,7 @@ def make(agent: str = "dceo", env=None, **settings):
         ({}, {"num_options": 3, "dimensions": 5}),
         ({}, {"num_options": 2, "dimensions": 4, "signs": "both", "independent_networks": True}),
         ({"observation": "xy"}, {"num_options": 3, "dimensions": 3, "skip_first": False}),
-        ({}, {"num_options": 2, "dimensions": 4, "signs": "-", "reward_mode": "discounted"}),
+        ({}, {"num_options": 2, "dimensions": 4, "signs": "-", "reward_mode": "telescoped"}),
     ],
 )
 def test_loaded_options_are_those_saved(tmp_path, world, settings):

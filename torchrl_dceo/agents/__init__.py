@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.agents.centring import with_centring
 from torchrl_dceo.agents.counts import CountsConfig, make_counts
 from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
 from torchrl_dceo.agents.dceo_two_phase import DCEOTwoPhaseConfig, make_dceo_two_phase
@@ -67,7 +68,9 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
             raise ValueError(f"unknown setting of {name} {choices(setting, fields)}")
     config = kind.config(**settings)
     agent = kind.build(env, config)
-    return with_tabular_learner(agent, env, config) if config.main_learner == "table" else agent
+    if config.main_learner == "table":
+        agent = with_tabular_learner(agent, env, config)
+    return with_centring(agent, env)
 
 
 def choices(given: str, known: list[str]) -> str:

@@ -14,6 +14,7 @@ from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.agents.parts import (
     LearnerConfig,
     OptionConfig,
+    centred,
     make_network_fn,
     observation_key,
     option_gamma,
@@ -70,7 +71,7 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
     ½ E[(f(s) - f(s'))²] + β E[(f(u)² - 1)(f(v)² - 1) + 2 f(u) f(v)].
     """
     encoder = TensorDictModule(
-        WithConstant(make_network_fn(env, config.network)(1)),
+        WithConstant(centred(make_network_fn(env, config.network)(1), env, config)),
         in_keys=[observation_key(env)],
         out_keys=["representation"],
     )

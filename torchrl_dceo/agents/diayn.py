@@ -11,6 +11,7 @@ from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.agents.parts import (
     LearnerConfig,
     OptionConfig,
+    centred,
     make_network_fn,
     observation_key,
 )
@@ -28,7 +29,7 @@ class DIAYNConfig(OptionConfig, LearnerConfig):
 
 def make_diayn(env: EnvBase, config: DIAYNConfig) -> Agent:
     """Builds the agent: discriminator and skills learn without reward first, then serve the main learner, frozen."""
-    net = make_network_fn(env, config.network)(config.num_options)
+    net = centred(make_network_fn(env, config.network)(config.num_options), env, config)
     discriminator = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["skill_logits"])
     return make_option_agent(
         env,

@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import DQNLoss, HardUpdate, LossModule, SoftUpdate
 from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_dceo.modules import GreedyActor, OptionExplorationModule, OptionQValueActor
+from torchrl_dceo.modules import Centred, GreedyActor, OptionExplorationModule, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
     ALLOLoss,
@@ -46,6 +46,9 @@ class LearnerConfig:
     eps_frames: int = 100_000  # frames over which ε falls
     network: Literal["auto", "grid", "nature", "mlp"] = (
         "auto"  # auto: grid for images, mlp for vectors
+    )
+    centre_pixels: bool = (
+        True  # ours: eigenfunctions in a fifth of the updates; docs/representation.md
     )
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     main_learner: Literal["network", "table"] = "network"  # the paper: a table on the cube
@@ -116,10 +119,16 @@ def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
     return lambda out: nets[kind](shape, out)
 
 
+def centred(network: nn.Module, env: EnvBase, config: LearnerConfig) -> nn.Module:
+    """The network on centred images, where observations are images and the config says so."""
+    shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
+    return Centred(network, shape) if config.centre_pixels and len(shape) == 3 else network
+
+
 def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor, DQNLoss]:
     """The greedy actor and its Double DQN loss."""
     spec = env.action_spec_unbatched
-    net = make_network_fn(env, config.network)(spec.space.n)
+    net = centred(make_network_fn(env, config.network)(spec.space.n), env, config)
     actor = GreedyActor(net, in_keys=[observation_key(env)], spec=spec)
     loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
@@ -132,7 +141,8 @@ def make_options(
     """The option set and its Double DQN loss."""
     spec = env.action_spec_unbatched
     stack = StackedNet if config.independent_networks else MultiHeadNet
-    net = stack(make_network_fn(env, learner.network), num_options, spec.space.n)
+    heads = stack(make_network_fn(env, learner.network), num_options, spec.space.n)
+    net = centred(heads, env, learner)
     actor = OptionQValueActor(
         net, num_options=num_options, in_keys=[observation_key(env)], spec=spec
     )
@@ -172,7 +182,7 @@ def make_laplacian(
     env: EnvBase, learner: LearnerConfig, config: LaplacianConfig
 ) -> tuple[TensorDictModule, LossModule]:
     """The encoder f and the loss that makes it the Laplacian's eigenfunctions."""
-    net = make_network_fn(env, learner.network)(config.dimensions)
+    net = centred(make_network_fn(env, learner.network)(config.dimensions), env, learner)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     if config.objective == "allo":
         return encoder, ALLOLoss(encoder, estimator=config.estimator, successor="successor")

@@ -1,6 +1,7 @@
 """Actors, exploration modules and rewards that compose into a TorchRL policy or pipeline."""
 
 from torchrl_dceo.modules.bonus import CountBonus, RNDBonus
+from torchrl_dceo.modules.centring import Centred, CentringFit
 from torchrl_dceo.modules.diayn_reward import DIAYNReward
 from torchrl_dceo.modules.exploration import OptionExplorationModule
 from torchrl_dceo.modules.ez_greedy import EZGreedyModule
@@ -10,6 +11,8 @@ from torchrl_dceo.modules.rewards import EigenReward
 from torchrl_dceo.modules.running import RunningMoments, RunningNormalizer
 
 __all__ = [
+    "Centred",
+    "CentringFit",
     "CountBonus",
     "DIAYNReward",
     "EZGreedyModule",

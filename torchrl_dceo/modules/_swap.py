@@ -20,11 +20,11 @@ def swapped(module: nn.Module, parameters: TensorDictParams | TensorDictBase) ->
 
     What ``parameters.to_module(module, preserve_module_state=False)`` does, in a tenth of its time: 10 instead of
     100 µs for the grid network, a fifth of a pass with a batch of 32. Modules with more than plain parameters
-    (buffers, parametrizations, an ``__setattr__`` of their own) are left to tensordict.
+    and buffers (parametrizations, an ``__setattr__`` of their own) are left to tensordict.
 
     Args:
         module (nn.Module): the module, with any submodules.
-        parameters (TensorDictBase): tensors under the names of the module's parameters.
+        parameters (TensorDictBase): tensors under the names of the module's parameters and buffers.
 
     Examples:
         >>> import torch
@@ -57,7 +57,7 @@ def _swap(module: nn.Module, parameters: TensorDictParams | TensorDictBase, undo
         return False
     for name, value in parameters.items():
         if isinstance(value, Tensor):
-            own: dict[str, Any] = module._parameters
+            own: dict[str, Any] = module._buffers if name in module._buffers else module._parameters
             if name not in own:
                 return False
             undo.append((own, name, own[name]))

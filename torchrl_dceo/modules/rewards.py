@@ -137,7 +137,7 @@ class EigenReward(TensorDictModuleBase):
         if self.mode == "potential":
             reward = self._potential(tensordict)
         elif self.mode == "telescoped":
-            reward = self._features(tensordict.get(self.successor)) - self._features(tensordict)
+            reward = self._features(self._after(tensordict)) - self._features(tensordict)
         else:
             reward = self._discounted(self._features(tensordict), tensordict)
         if self.signs == "-":
@@ -147,8 +147,16 @@ class EigenReward(TensorDictModuleBase):
         tensordict.set(self.out_keys[0], reward)
         return tensordict
 
+    def _after(self, tensordict: TensorDictBase) -> TensorDictBase:
+        following = tensordict.get(self.successor, None)
+        if following is None:
+            raise KeyError(
+                f"EigenReward reads the state after the step under {self.successor!r}, which is not there"
+            )
+        return following
+
     def _potential(self, tensordict: TensorDictBase) -> Tensor:
-        following = tensordict.get(self.successor)
+        following = self._after(tensordict)
         later = self._features(following)
         single = self.successor != "next"
         steps = None if single else tensordict.get("steps_to_next_obs", None)

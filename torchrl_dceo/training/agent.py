@@ -100,7 +100,7 @@ class Agent(nn.Module):
         >>> from torchrl_dceo.envs import make_env
         >>> agent = make_agent("dceo", make_env("NineRooms", room_size=3))
         >>> list(agent.objectives)
-        ['laplacian', 'reward', 'option', 'main']
+        ['centring', 'laplacian', 'reward', 'option', 'main']
     """
 
     def __init__(

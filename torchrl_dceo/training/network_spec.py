@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from torchrl_dceo.modules import Centred
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet
 
 __all__ = ["build_network", "describe_network"]
@@ -37,6 +38,9 @@ def describe_network(network: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {"kind": kind.__name__}
     if kind is ConvNet:
         return {**spec, **_describe_conv_net(network)}
+    if kind is Centred:
+        inner = describe_network(network.network)
+        return {**spec, "shape": list(network.centre.shape), "network": inner}
     if kind is MultiHeadNet:
         heads, *shape = network.head_shape
         return {
@@ -79,6 +83,8 @@ def build_network(spec: dict[str, Any]) -> nn.Module:
     kind, rest = spec["kind"], {key: value for key, value in spec.items() if key != "kind"}
     if kind == "Sequential":
         return nn.Sequential(*(build_network(layer) for layer in rest["layers"]))
+    if kind == "Centred":
+        return Centred(build_network(rest["network"]), rest["shape"])
     if kind in ("MultiHeadNet", "StackedNet"):
         stack = MultiHeadNet if kind == "MultiHeadNet" else StackedNet
         inner = rest["network"]

@@ -1,0 +1,127 @@
+"""Images minus the mean image: what is always there does not drown what moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey, unravel_key
+from torch import Tensor, nn
+
+__all__ = ["Centred", "CentringFit"]
+
+_BUFFERS = ("centre", "scale")
+
+
+class Centred(nn.Module):
+    r"""A network on images of which a mean image is subtracted: :math:`\text{net}((x - \bar x) / \sigma)`.
+
+    In a grid world a state differs from the next in two pixels, and from all others in no more; the walls are the same
+    everywhere. A fresh network is then all but constant over the states, and whatever it is to tell apart has to grow
+    out of next to nothing. Without the mean image, and divided by the one standard deviation of all that is left, the
+    eigenfunctions take about a fifth of the updates, and options half of theirs.
+
+    Both statistics are buffers, 0 and 255 until :class:`CentringFit` sets them once: a representation must not drift
+    with its input.
+
+    Args:
+        network (nn.Module): a network on float images.
+        shape (sequence of int): ``(channels, height, width)`` of one image.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules import Centred
+        >>> net = Centred(torch.nn.Flatten(-3), (1, 1, 2))
+        >>> net(torch.tensor([[[255, 0]]], dtype=torch.uint8))
+        tensor([1., 0.])
+    """
+
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, network: nn.Module, shape: Sequence[int]) -> None:
+        super().__init__()
+        if len(shape) != 3:
+            raise ValueError(f"shape must be (channels, height, width), got {tuple(shape)}")
+        self.network = network
+        self.register_buffer("centre", torch.zeros(tuple(shape)))
+        self.register_buffer("scale", torch.tensor(1 / 255))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Maps images ``[*, C, H, W]``, in the units that the statistics were taken in, to the network's output."""
+        return self.network((pixels - self.centre) * self.scale)
+
+
+class CentringFit(TensorDictModuleBase):
+    """Sets the statistics of every :class:`Centred` network from the first batch that it sees, and no other.
+
+    One batch suffices: what matters is the picture that does not change. It goes first among an agent's objectives,
+    so that all networks, online and target, begin to learn with the same statistics, in the same update.
+
+    Args:
+        modules (iterable of nn.Module): where the networks are: policies, losses (their target networks included).
+
+    Keyword Args:
+        in_key (NestedKey): the images. Default: ``"pixels"``.
+        successor (NestedKey): where the images one step on are. Default: ``"successor"``.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl_dceo.modules import Centred, CentringFit
+        >>> net = Centred(torch.nn.Flatten(-3), (1, 1, 2))
+        >>> batch = TensorDict({"pixels": torch.tensor([[[[9, 0]]], [[[9, 4]]]], dtype=torch.uint8)}, [2])
+        >>> batch["successor"] = batch.clone()
+        >>> _ = CentringFit([net])(batch)
+        >>> net.centre.tolist(), net(batch["pixels"])[:, 0].tolist()
+        ([[[9.0, 2.0]]], [0.0, 0.0])
+    """
+
+    fitted: Tensor
+
+    def __init__(
+        self,
+        modules: Iterable[nn.Module],
+        *,
+        in_key: NestedKey = "pixels",
+        successor: NestedKey = "successor",
+    ) -> None:
+        super().__init__()
+        # In a tuple: they belong to the agent, not to this module.
+        self._modules_centred = tuple(modules)
+        self.in_keys = [in_key, unravel_key((successor, in_key))]
+        self.out_keys: list[NestedKey] = []
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self._known_fitted: bool | None = None
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Looks at the first batch; passes every batch on as it is."""
+        # Asked of the buffer once, not at every update: reading a value waits for the device.
+        if self._known_fitted is None:
+            self._known_fitted = bool(self.fitted)
+        if not self._known_fitted:
+            images = torch.cat([tensordict.get(key) for key in self.in_keys]).float()
+            images = images.reshape(-1, *images.shape[-3:])
+            centre = images.mean(0)
+            # An image that never changes has nothing to be divided by.
+            deviation = (images - centre).square().mean().sqrt()
+            values = {"centre": centre, "scale": torch.where(deviation > 0, 1 / deviation, 1 / 255)}
+            for buffer, value in self._found(values):
+                buffer.copy_(value)
+            self.fitted.fill_(True)
+            self._known_fitted = True
+        return tensordict
+
+    def _found(self, values: dict[str, Tensor]) -> Iterable[tuple[Tensor, Tensor]]:
+        for module in self._modules_centred:
+            for name, buffer in module.named_buffers():
+                kind = name.rsplit(".", 1)[-1]
+                if kind in _BUFFERS:
+                    yield buffer, values[kind]
+
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._known_fitted = None
