@@ -64,7 +64,7 @@ def four_rooms(num_seeds: int, out: Path, limit: int = 200_000) -> None:
     """Steps until every state of Four Rooms was visited, with and without slip."""
     rows = []
     for slip in (0.15, 0.0):
-        for method, option_prob in (("random", 0.0), ("ceo", 0.05)):
+        for method, option_prob in (("random", 0.0), ("ceo", 0.1)):
             config = TabularConfig(
                 total_steps=limit, eps=1.0, option_prob=option_prob, num_options=5
             )

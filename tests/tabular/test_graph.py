@@ -76,6 +76,28 @@ def test_model_is_the_share_of_each_successor():
     assert dense[1:].sum() == 0  # never left
 
 
+def test_a_prior_is_shared_out_as_any_action_led():
+    graph = TransitionGraph(1, num_states=3, num_actions=2)
+    for action, following in ((0, 1), (0, 1), (0, 2)):
+        step = {"state_id": [0], "action": [action], "next": {"state_id": [following]}}
+        graph.update(TensorDict(step, [1]))
+    probabilities, successors = graph.model(torch.tensor([0]), prior=1.0)
+    assert successors[0, 0, :2].tolist() == [1, 2]
+    # Tried three times: (2 + 2/3) / 4 and (1 + 1/3) / 4; never tried: as the other action.
+    expected = torch.tensor([[2 / 3, 1 / 3], [2 / 3, 1 / 3]], dtype=torch.float64)
+    torch.testing.assert_close(probabilities[0, 0, :, :2], expected)
+    graph.update(TensorDict({"state_id": [0], "action": [1], "next": {"state_id": [2]}}, [1]))
+    probabilities, _ = graph.model(torch.tensor([0]), prior=2.0)
+    torch.testing.assert_close(  # (0 + 2 · 2/4) / 3 and (1 + 2 · 2/4) / 3
+        probabilities[0, 0, 1, :2], torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
+    )
+    for state in (0, 1):  # one state and action alone: the same
+        for action in (0, 1):
+            one, lists = graph.outcomes(torch.tensor([state]), torch.tensor([action]), 2.0)
+            assert torch.equal(one[0], probabilities[0, state, action])
+            assert torch.equal(lists, graph.model(torch.tensor([0]))[1][:, state])
+
+
 def test_refuses_nothing_to_count():
     with pytest.raises(ValueError, match="num_seeds must be at least 1, got 0"):
         TransitionGraph(0, 3, 2)

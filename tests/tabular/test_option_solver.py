@@ -65,7 +65,9 @@ def test_equals_value_iteration_over_dictionaries():
 
 def first_option(env):
     """The first option of a world that is fully known, and the eigenvector that it climbs."""
-    cycle = RODCycle(1, env.num_states, env.num_actions, 1, signs="+", weights="edges", gamma=0.99)
+    cycle = RODCycle(
+        1, env.num_states, env.num_actions, 1, signs="+", weights="edges", gamma=0.99, prior=0.0
+    )
     know(env, cycle.graph)
     cycle.discover(torch.tensor([0]))
     return cycle.options.table[0, :, 0], cycle.eigenvectors[0, :, 0]

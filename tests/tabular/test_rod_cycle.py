@@ -24,7 +24,9 @@ def world(**settings):
 def test_options_are_those_of_what_was_seen():
     torch.manual_seed(0)
     env = world(max_steps=10)
-    cycle = RODCycle(2, env.num_states, env.num_actions, 2, signs="+", weights="edges", gamma=0.95)
+    cycle = RODCycle(
+        2, env.num_states, env.num_actions, 2, signs="+", weights="edges", gamma=0.95, prior=0.0
+    )
     renewed = run(cycle, env, 30)
     assert renewed.nonzero()[:, 0].unique().tolist()[0] == 9  # with the end of the first episode
     cycle.discover(torch.arange(2))
@@ -34,6 +36,36 @@ def test_options_are_those_of_what_was_seen():
         q = solve_options(*cycle.graph.model(torch.tensor([seed])), f.unsqueeze(0), gamma=0.95)
         torch.testing.assert_close(cycle.options.table[seed], q[0].transpose(0, 1))
     assert not torch.equal(*cycle.options.table)
+
+
+def test_a_move_that_keeps_failing_loses_its_value_within_the_episode():
+    """An option has seen action 0 lead to the right once, by a slip. It must not insist."""
+    env = world(batch_size=[1], slip=0.0, max_steps=30)
+    cycle = RODCycle(1, env.num_states, env.num_actions, 1)
+
+    def show(action, following, done=False):
+        step = env.reset().set("action", torch.tensor([action]))
+        step.set("state_id", torch.tensor([0]))
+        step.set("next", {"state_id": torch.tensor([following]), "done": torch.tensor([[done]])})
+        cycle.update(step)
+
+    for _ in range(5):
+        show(3, 0)
+    show(0, 1, done=True)
+    values = cycle.options.table[0, 0, 0]
+    assert values.argmax() == 0 and values[0] > 0
+    tries = 0
+    while cycle.options.table[0, 0, 0].argmax() == 0:
+        before = cycle.options.table[0, :, 0].clone()
+        show(0, 0)  # tried again, and it stays where it is
+        tries += 1
+        # Its value is that of the model with what was just seen.
+        share, lists = cycle.graph.outcomes(torch.tensor([0]), torch.tensor([0]), prior=1.0)
+        f = cycle.eigenvectors[0, :, 0]
+        worth = f[lists[0]] - f[0] + 0.9 * before[lists[0]].amax(-1).clamp(min=0)
+        expected = (share[0] * worth).sum()
+        torch.testing.assert_close(cycle.options.table[0, 0, 0, 0], expected)
+    assert 0 < tries < 10 and (cycle.options.table[0, 0, 0] > 0).any()
 
 
 def test_rare_options_lead_away_from_what_was_visited_most():

@@ -120,15 +120,43 @@ class TransitionGraph:
         matrix[start, end] = True
         return matrix
 
-    def model(self, seeds: Tensor) -> tuple[Tensor, Tensor]:
+    def model(self, seeds: Tensor, prior: float = 0.0) -> tuple[Tensor, Tensor]:
         """Returns the empirical model of the given seeds ``[b]``.
 
+        Args:
+            seeds (Tensor): which.
+            prior (float): transitions that every action is credited with besides those seen, shared out among the
+                successors of the state as often as they followed, whatever the action was. With 0 (default) the
+                probabilities are shares of what was seen.
+
         Returns:
-            ``(probabilities, successors)``: float64 ``[b, S, A, K]`` and int64 ``[b, S, K]``. The probabilities of an
-            action that was never taken are all 0; the end of a list names the state itself, with probability 0.
+            ``(probabilities, successors)``: float64 ``[b, S, A, K]`` and int64 ``[b, S, K]``. Without a prior the
+            probabilities of an action that was never taken are all 0; the end of a list names the state itself, with
+            probability 0.
         """
-        counts = self.counts[seeds].double()
-        probabilities = counts / counts.sum(-1, keepdim=True).clamp(min=1)
+        probabilities = _shares(self.counts[seeds], prior)
         lists = self.successors[seeds]
         own = torch.arange(self.num_states).unsqueeze(-1).expand_as(lists)
         return probabilities, torch.where(lists == _NONE, own, lists)
+
+    def outcomes(self, state: Tensor, action: Tensor, prior: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Returns the model of one state and action of every seed, each ``[B]``.
+
+        Returns:
+            ``(probabilities, successors)``, both ``[B, K]``, as in :meth:`model`.
+        """
+        each = self._each
+        probabilities = _shares(self.counts[each, state], prior)[each, action]
+        lists = self.successors[each, state]
+        return probabilities, torch.where(lists == _NONE, state.unsqueeze(-1), lists)
+
+
+def _shares(counts: Tensor, prior: float) -> Tensor:
+    """Probabilities ``[*, A, K]`` from counts."""
+    counts = counts.double()
+    total = counts.sum(-1, keepdim=True)
+    if prior:
+        of_any = counts.sum(-2, keepdim=True)
+        counts = counts + prior * of_any / of_any.sum(-1, keepdim=True).clamp(min=1)
+        total = total + prior
+    return counts / total.clamp(min=1)

@@ -8,6 +8,8 @@ from torch import Tensor
 __all__ = ["solve_options"]
 
 _SWEEPS_BETWEEN_CHECKS = 8
+TOLERANCE = 1e-6
+"""What values are exact to, and what counts as 0."""
 
 
 def solve_options(
@@ -16,7 +18,7 @@ def solve_options(
     eigenvectors: Tensor,
     *,
     gamma: float = 0.9,
-    tolerance: float = 1e-6,
+    tolerance: float = TOLERANCE,
     max_sweeps: int = 10_000,
 ) -> Tensor:
     r"""Returns the optimal action values of options that climb eigenvectors, by value iteration.

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_dceo.tabular.graph import TransitionGraph
-from torchrl_dceo.tabular.option_solver import solve_options
+from torchrl_dceo.tabular.option_solver import TOLERANCE, solve_options
 from torchrl_dceo.tabular.option_table import OptionTable
 from torchrl_dceo.tabular.spectrum import laplacian_eigenvectors
 
@@ -49,6 +49,9 @@ class RODCycle:
         weights (str): ``"visits"`` (default): an edge counts as often as it was walked, which makes the smoothest
             eigenvectors those that separate what is hard to get to; ``"edges"``: every edge seen counts the same.
         gamma (float): the options' discount; the smaller, the nearer are the tops that they stop at. Default: 0.9.
+        prior (float): transitions that each action is credited with in the model besides those seen, see
+            :meth:`TransitionGraph.model`. With none, an option insists on the one action that ever made a move, even
+            by a slip, and never tries another. Default: 1.
 
     Attributes:
         options (OptionTable): the options of now.
@@ -79,12 +82,14 @@ class RODCycle:
         signs: Signs = "rare",
         weights: Weights = "visits",
         gamma: float = 0.9,
+        prior: float = 1.0,
     ) -> None:
         if weights not in ("edges", "visits"):
             raise ValueError(f"weights must be 'edges' or 'visits', got {weights!r}")
         if signs not in ("+", "-", "both", "rare"):
             raise ValueError(f"signs must be '+', '-', 'both' or 'rare', got {signs!r}")
-        self.signs, self.weights, self.gamma = signs, weights, gamma
+        self.signs, self.weights = signs, weights
+        self.gamma, self.prior = gamma, prior
         each = torch.as_tensor(num_options).expand(num_seeds)
         if int(each.min()) < 1:
             raise ValueError(f"num_options must be at least 1, got {int(each.min())}")
@@ -96,6 +101,8 @@ class RODCycle:
         self.options = OptionTable(num_seeds, total, num_states, num_actions)
         shape = (num_seeds, num_states, self.num_eigenvectors)
         self.eigenvectors = torch.zeros(shape, dtype=torch.float64)
+        self._climbed = torch.zeros(num_seeds, num_states, total, dtype=torch.float64)
+        self._each = torch.arange(num_seeds)
         self.num_solved = 0  # option sets made so far, over all seeds
         self._steps = 0
         self._steps_when_solved = torch.zeros(num_seeds, dtype=torch.int64)
@@ -110,6 +117,8 @@ class RODCycle:
             bool ``[B]``: whose options are new.
         """
         self.graph.update(tensordict)
+        if self.num_solved:
+            self._back_up(tensordict.get("state_id"), tensordict.get("action"))
         self._steps += 1
         done = tensordict.get(("next", "done")).view(-1)
         if not done.any():
@@ -138,10 +147,27 @@ class RODCycle:
         climbed = self.eigenvectors[seeds]
         if self.signs == "both":
             climbed = torch.cat([climbed, -climbed], -1)
-        self.options.replace(seeds, solve_options(*graph.model(seeds), climbed, gamma=self.gamma))
+        self._climbed[seeds] = climbed
+        self.options.replace(
+            seeds, solve_options(*graph.model(seeds, self.prior), climbed, gamma=self.gamma)
+        )
         self._steps_when_solved[seeds] = self._steps
         self._edges_when_solved[seeds] = graph.num_edges[seeds]
         self.num_solved += len(seeds)
+
+    def _back_up(self, state: Tensor, action: Tensor) -> None:
+        """Brings the value of the pairs just tried up to date, with what they led to counted in.
+
+        Options are solved at the end of an episode. Until then an option whose model of a move is wrong (the one time
+        it was tried, the action slipped) would try it again and again.
+        """
+        table, each = self.options.table, self._each
+        share, lists = self.graph.outcomes(state, action, self.prior)
+        following = (each.unsqueeze(-1), lists)
+        reached = self._climbed[following] - self._climbed[each, state].unsqueeze(1)  # [B, K, N]
+        worth = table[following].amax(-1).clamp_(min=0)
+        values = (share.unsqueeze(-1) * (reached + self.gamma * worth)).sum(1)
+        table[each, state, :, action] = torch.where(values.abs() <= TOLERANCE, 0.0, values)
 
     def _orient(self, seeds: Tensor) -> None:
         vectors = self.eigenvectors[seeds]

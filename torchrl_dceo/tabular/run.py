@@ -51,6 +51,7 @@ class TabularConfig:
     weights: Weights = "visits"  # ours, see RODCycle
     termination: Literal["value", "geometric"] = "value"  # the paper: where no action has a value
     option_duration: float = 10.0  # D, for the geometric one
+    model_prior: float = 1.0  # ours, see RODCycle
     option_gamma: float = 0.9  # ours: covers Four Rooms faster than 0.99 and 0.8
     bonus_scale: float = 1.0  # β of counts; the paper's appendix adds 1/√n(s) as it is
     optimistic: bool = True  # counts: the table starts at β / (1 - γ), see run_tabular
@@ -184,6 +185,7 @@ class _Run:
                 signs=config.signs,
                 weights=config.weights,
                 gamma=config.option_gamma,
+                prior=config.model_prior,
             )
         self.eps, self.option_prob, self.bonus_scale = (
             torch.tensor([float(getattr(own, name)) for own in configs])
