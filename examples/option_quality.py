@@ -17,7 +17,7 @@ from torchrl.objectives import HardUpdate
 from torchrl_dceo.analysis import exact_eigenfunctions, option_climb, state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.modules import EigenReward, OptionQValueActor
+from torchrl_dceo.modules import Centred, CentringFit, EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, grid_net
 from torchrl_dceo.objectives import OptionDQNLoss
 from torchrl_dceo.runtime import tune_process
@@ -30,10 +30,11 @@ parser.add_argument("--seed", type=int, default=0)
 arguments = parser.parse_args()
 
 ENVS, OPTIONS = 16, 10
-SETTINGS = [  # steps of a transition, reward, discount, updates between targets
-    *itertools.product((5, 3, 1), ("telescoped",), (0.99,), (250,)),
-    *itertools.product((5, 1), ("telescoped", "potential"), (0.95,), (50,)),
-    *itertools.product((1,), ("potential",), (0.99, 0.9), (50,)),
+SETTINGS = [  # steps of a transition, reward, discount, updates between targets, pictures centred
+    *itertools.product((5, 3, 1), ("telescoped",), (0.99,), (250,), (False,)),
+    *itertools.product((5, 1), ("telescoped", "potential"), (0.95,), (50,), (False,)),
+    *itertools.product((1,), ("potential",), (0.99, 0.9), (50,), (False,)),
+    (1, "potential", 0.95, 50, True),
 ]
 tune_process()
 torch.manual_seed(arguments.seed)
@@ -48,7 +49,7 @@ encoder = TensorDictModule(table, in_keys=["state_id"], out_keys=["representatio
 data = env.rollout(3000, break_when_any_done=False)
 
 
-def climbed(steps: int, mode: str, gamma: float, target_period: int) -> list[float]:
+def climbed(steps: int, mode: str, gamma: float, period: int, centred: bool) -> list[float]:
     """Trains ten options; how much they climb after each quarter of the updates."""
     torch.manual_seed(arguments.seed)
     replay = make_replay_buffer(
@@ -61,13 +62,16 @@ def climbed(steps: int, mode: str, gamma: float, target_period: int) -> list[flo
     )
     replay.extend(data)
     reward = EigenReward(encoder, OPTIONS, mode=mode, gamma=gamma)
-    net = MultiHeadNet(lambda out: grid_net(data["pixels"].shape[-3:], out), OPTIONS, 4)
+    shape = data["pixels"].shape[-3:]
+    net = Centred(MultiHeadNet(lambda out: grid_net(shape, out), OPTIONS, 4), shape)
+    if centred:
+        CentringFit([net])(replay.sample())
     actor = OptionQValueActor(
         net, num_options=OPTIONS, in_keys=["pixels"], spec=env.action_spec_unbatched
     )
     loss = OptionDQNLoss(actor)
     loss.make_value_estimator(gamma=gamma)
-    target = HardUpdate(loss, value_network_update_interval=target_period)
+    target = HardUpdate(loss, value_network_update_interval=period)
     optimizer = torch.optim.Adam(
         [p for p in loss.parameters() if p.requires_grad], lr=5e-4, fused=True
     )
@@ -88,7 +92,7 @@ def climbed(steps: int, mode: str, gamma: float, target_period: int) -> list[flo
 out = open(arguments.csv, "w", newline="") if arguments.csv else sys.stdout  # noqa: SIM115
 table_of_scores = csv.writer(out)
 quarters = [arguments.updates * quarter // 4 for quarter in (1, 2, 3, 4)]
-table_of_scores.writerow(["n_steps", "reward_mode", "gamma", "target_period", *quarters])
+table_of_scores.writerow(["n_steps", "reward_mode", "gamma", "target_period", "centred", *quarters])
 for setting in SETTINGS:
     table_of_scores.writerow([*setting, *climbed(*setting)])
     out.flush()

@@ -30,7 +30,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
             "reward_mode 'discounted' differs from 'telescoped' over several steps only: set "
             "one_step_options=False with it"
         )
-    encoder, laplacian_loss = make_laplacian(env, config, config)
+    encoder, laplacian_loss = make_laplacian(env, config, config, config)
     reward = EigenReward(
         encoder,
         config.num_options,

@@ -47,9 +47,6 @@ class LearnerConfig:
     network: Literal["auto", "grid", "nature", "mlp"] = (
         "auto"  # auto: grid for images, mlp for vectors
     )
-    centre_pixels: bool = (
-        True  # ours: eigenfunctions in a fifth of the updates; docs/representation.md
-    )
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     main_learner: Literal["network", "table"] = "network"  # the paper: a table on the cube
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
@@ -68,6 +65,7 @@ class OptionConfig:
     )
     independent_networks: bool = False  # one network an option instead of a shared trunk
     options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
+    centre_pixels: bool = True  # ours, for options and what they follow: see docs/options.md
     one_step_options: bool = (
         True  # ours: see docs/options.md; the paper's options take n steps, as the main learner
     )
@@ -119,8 +117,11 @@ def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
     return lambda out: nets[kind](shape, out)
 
 
-def centred(network: nn.Module, env: EnvBase, config: LearnerConfig) -> nn.Module:
-    """The network on centred images, where observations are images and the config says so."""
+def centred(network: nn.Module, env: EnvBase, config: OptionConfig) -> nn.Module:
+    """The network on centred images, where observations are images and the config says so.
+
+    Not for the main learner: what lets it tell states apart keeps it from carrying a rare reward over to neighbours.
+    """
     shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
     return Centred(network, shape) if config.centre_pixels and len(shape) == 3 else network
 
@@ -128,7 +129,7 @@ def centred(network: nn.Module, env: EnvBase, config: LearnerConfig) -> nn.Modul
 def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor, DQNLoss]:
     """The greedy actor and its Double DQN loss."""
     spec = env.action_spec_unbatched
-    net = centred(make_network_fn(env, config.network)(spec.space.n), env, config)
+    net = make_network_fn(env, config.network)(spec.space.n)
     actor = GreedyActor(net, in_keys=[observation_key(env)], spec=spec)
     loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
@@ -142,7 +143,7 @@ def make_options(
     spec = env.action_spec_unbatched
     stack = StackedNet if config.independent_networks else MultiHeadNet
     heads = stack(make_network_fn(env, learner.network), num_options, spec.space.n)
-    net = centred(heads, env, learner)
+    net = centred(heads, env, config)
     actor = OptionQValueActor(
         net, num_options=num_options, in_keys=[observation_key(env)], spec=spec
     )
@@ -179,10 +180,10 @@ def make_explorer(
 
 
 def make_laplacian(
-    env: EnvBase, learner: LearnerConfig, config: LaplacianConfig
+    env: EnvBase, learner: LearnerConfig, options: OptionConfig, config: LaplacianConfig
 ) -> tuple[TensorDictModule, LossModule]:
     """The encoder f and the loss that makes it the Laplacian's eigenfunctions."""
-    net = centred(make_network_fn(env, learner.network)(config.dimensions), env, learner)
+    net = centred(make_network_fn(env, learner.network)(config.dimensions), env, options)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     if config.objective == "allo":
         return encoder, ALLOLoss(encoder, estimator=config.estimator, successor="successor")
