@@ -110,6 +110,15 @@ def test_a_known_world_keeps_its_options_until_there_is_more_experience():
     assert cycle.num_solved > solved
 
 
+def test_seeds_are_solved_together_at_every_so_many_steps():
+    torch.manual_seed(0)
+    env = world(max_steps=10)
+    cycle = RODCycle(2, env.num_states, env.num_actions, 2, period=25)
+    renewed = run(cycle, env, 60)
+    assert renewed.any(1).nonzero().flatten().tolist() == [24, 49]
+    assert renewed[24].all()
+
+
 def test_before_the_first_episode_ends_there_are_no_options():
     env = world(max_steps=50)
     cycle = RODCycle(2, env.num_states, env.num_actions, 3)

@@ -52,6 +52,8 @@ class RODCycle:
         prior (float): transitions that each action is credited with in the model besides those seen, see
             :meth:`TransitionGraph.model`. With none, an option insists on the one action that ever made a move, even
             by a slip, and never tries another. Default: 1.
+        period (int): steps between two moments at which options are made, for all seeds whose episode has ended since:
+            seeds whose episodes end at different steps are then solved together. Default: 1.
 
     Attributes:
         options (OptionTable): the options of now.
@@ -83,13 +85,14 @@ class RODCycle:
         weights: Weights = "visits",
         gamma: float = 0.9,
         prior: float = 1.0,
+        period: int = 1,
     ) -> None:
         if weights not in ("edges", "visits"):
             raise ValueError(f"weights must be 'edges' or 'visits', got {weights!r}")
         if signs not in ("+", "-", "both", "rare"):
             raise ValueError(f"signs must be '+', '-', 'both' or 'rare', got {signs!r}")
         self.signs, self.weights = signs, weights
-        self.gamma, self.prior = gamma, prior
+        self.gamma, self.prior, self.period = gamma, prior, period
         each = torch.as_tensor(num_options).expand(num_seeds)
         if int(each.min()) < 1:
             raise ValueError(f"num_options must be at least 1, got {int(each.min())}")
@@ -105,11 +108,12 @@ class RODCycle:
         self._each = torch.arange(num_seeds)
         self.num_solved = 0  # option sets made so far, over all seeds
         self._steps = 0
+        self._ended = torch.zeros(num_seeds, dtype=torch.bool)
         self._steps_when_solved = torch.zeros(num_seeds, dtype=torch.int64)
         self._edges_when_solved = torch.zeros(num_seeds, dtype=torch.int64)
 
     def update(self, tensordict: TensorDictBase) -> Tensor:
-        """Takes one step of every seed, and makes new options where an episode has ended with it.
+        """Takes one step of every seed, and makes new options where an episode has ended.
 
         Reads what :meth:`TransitionGraph.update` reads and ``("next", "done")``.
 
@@ -120,11 +124,12 @@ class RODCycle:
         if self.num_solved:
             self._back_up(tensordict.get("state_id"), tensordict.get("action"))
         self._steps += 1
-        done = tensordict.get(("next", "done")).view(-1)
-        if not done.any():
-            return done
+        self._ended |= tensordict.get(("next", "done")).view(-1)
+        if self._steps % self.period or not self._ended.any():
+            return torch.zeros_like(self._ended)
         grown = _GROWTH * (self._steps - self._steps_when_solved) >= self._steps
-        due = done & (grown | (self.graph.num_edges > self._edges_when_solved))
+        due = self._ended & (grown | (self.graph.num_edges > self._edges_when_solved))
+        self._ended = torch.zeros_like(due)
         self.discover(due.nonzero().squeeze(-1))
         return due
 

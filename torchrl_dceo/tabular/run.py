@@ -52,6 +52,7 @@ class TabularConfig:
     termination: Literal["value", "geometric"] = "value"  # the paper: where no action has a value
     option_duration: float = 10.0  # D, for the geometric one
     model_prior: float = 1.0  # ours, see RODCycle
+    renewal_period: int = 25  # ours: options are renewed after an episode, at one of every 25 steps
     option_gamma: float = 0.9  # ours: covers Four Rooms faster than 0.99 and 0.8
     bonus_scale: float = 1.0  # β of counts; the paper's appendix adds 1/√n(s) as it is
     optimistic: bool = True  # counts: the table starts at β / (1 - γ), see run_tabular
@@ -186,6 +187,7 @@ class _Run:
                 weights=config.weights,
                 gamma=config.option_gamma,
                 prior=config.model_prior,
+                period=config.renewal_period,
             )
         self.eps, self.option_prob, self.bonus_scale = (
             torch.tensor([float(getattr(own, name)) for own in configs])
@@ -244,7 +246,7 @@ class _Run:
             if discovers:
                 assert self.cycle is not None
                 renewed = self.cycle.update(now)
-                # An option that was replaced while it ran cannot go on (only an episode's end replaces options).
+                # An option that was replaced while it ran cannot go on.
                 step.set("option", step.get("option").masked_fill(renewed, NO_OPTION))
             self._report()
             if self.stop_when_covered and bool((self.measures.covered_at >= 0).all()):
