@@ -25,7 +25,7 @@ from tabular_study import (
 from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.tabular import METHODS
 
-DISCOVERY = {"nine_rooms": 10_000, "maze": 10_000, "cube": 5_000}  # T_discovery; ours
+DISCOVERY = {"nine_rooms": 8_000, "maze": 8_000, "cube": 2_000}  # T_discovery; ours
 
 
 def grid(method: str) -> Grid:
@@ -40,13 +40,14 @@ def grid(method: str) -> Grid:
 def base(method: str, found: dict[str, Any]) -> dict[str, Any]:
     """ε = 0.1 and step size 0.1, the paper's; options are discovered with the best μ of the coverage study."""
     world = found.pop("world")
-    return {"eps": 0.1, "discovery_steps": DISCOVERY[world], "discovery_prob": 0.05, **found}
+    settings = {"eps": 0.1, "discovery_steps": DISCOVERY[world], "discovery_prob": 0.05}
+    return {**settings, "eval_period": 200 if world == "cube" else 1000, **found}
 
 
 STUDY = Study(
     name="tabular_return",
-    steps={"nine_rooms": 40_000, "maze": 40_000, "cube": 20_000},
-    search_steps={"nine_rooms": 20_000, "maze": 20_000, "cube": 10_000},
+    steps={"nine_rooms": 30_000, "maze": 30_000, "cube": 6_000},
+    search_steps={"nine_rooms": 20_000, "maze": 20_000, "cube": 6_000},
     methods=METHODS,
     coverage=False,
     score=lambda result: result["eval_return"].nanmean(0),  # the area under the curve
