@@ -49,9 +49,9 @@ class _Tuned(NamedTuple):
 # that is wanted (of the pairs, not of single steps): more of it drowns the differences between eigenvalues in noise.
 _TUNED = {
     "graph_drawing": _Tuned(barrier=0.2, steps=3000),
-    "generalized": _Tuned(barrier=0.075, steps=8000),
-    "generalized_log1p": _Tuned(barrier=0.5, steps=8000),
-    "allo": _Tuned(barrier=0.2, steps=3000),
+    "generalized": _Tuned(barrier=0.075, steps=5000),
+    "generalized_log1p": _Tuned(barrier=0.5, steps=5000),
+    "allo": _Tuned(barrier=0.12, steps=3000),
 }
 Row = dict[str, float]
 
@@ -69,11 +69,15 @@ class RepresentationConfig:
     objective: Objective = "allo"
     dimensions: int = 11
     barrier: float | None = None  # None: tuned for the objective
+    # Where the barrier starts, falling geometrically over the first third of the steps; None: where it ends. What a
+    # fresh network makes of pixels is rough: beneath a small barrier all but the constant shrink to 0.
+    barrier_start: float | None = None
     dual_step_size: float = 1e-3  # ALLO
     barrier_step_size: float = 0.0  # ALLO
     estimator: Literal["pairs", "split"] = "pairs"
     batch_size: int = 4096
-    lr: float = 2e-3  # falls to 0 along half a cosine
+    lr: float = 3e-3  # falls to 0 along half a cosine
+    lr_hold: float = 0.0  # share of the steps before it begins to fall
     steps: int | None = None  # None: tuned for the objective
     seed: int = 0
 
@@ -85,6 +89,8 @@ class RepresentationConfig:
         for name, value in (("dimensions", self.dimensions), ("steps", self.num_steps)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if not 0 <= self.lr_hold < 1:
+            raise ValueError(f"lr_hold must lie in [0, 1), got {self.lr_hold}")
         if self.batch_size < 2:
             raise ValueError(f"batch_size must be at least 2, got {self.batch_size}")
 
@@ -201,6 +207,8 @@ def learn_representation(
     measure = _Measure(world, pairs, config)
     if observations is None:
         observations = world.observe(torch.arange(world.num_states))
+        if config.observation == "pixels":
+            observations = _standardised(observations)
     torch.manual_seed(config.seed)
     net = StateNet(_network(observations, config), observations)
     encoder = TensorDictModule(net, in_keys=["state_id"], out_keys=["representation"])
@@ -213,6 +221,12 @@ def learn_representation(
             report(row)
     learned = state_values(encoder, world).double()
     return LearnedRepresentation(world, encoder, learned, measure.exact, measure.eigenvalues, rows)
+
+
+def _standardised(pixels: Tensor) -> Tensor:
+    """Without the mean image, and of unit variance: walls are always the same, and drown the agent's one pixel."""
+    centred = pixels.float() - pixels.float().mean(0)
+    return centred / centred.std().clamp(min=1e-6)
 
 
 def _network(observations: Tensor, config: RepresentationConfig) -> nn.Module:
@@ -255,7 +269,10 @@ def _optimise(
         batch = TensorDict(
             {"state_id": pairs.states[drawn], "next": {"state_id": pairs.successors[drawn]}}, [size]
         )
-        optimizer.param_groups[0]["lr"] = _annealed(config.lr, step / config.num_steps)
+        optimizer.param_groups[0]["lr"] = _annealed(config, step / config.num_steps)
+        if config.barrier_start is not None:
+            fallen = min(1.0, 3 * step / config.num_steps)
+            loss.barrier = config.barrier_start ** (1 - fallen) * config.weight**fallen
         loss(batch)["loss_laplacian"].backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -267,8 +284,9 @@ def _optimise(
             begin = time.process_time()
 
 
-def _annealed(lr: float, progress: float) -> float:
-    return lr * (1 + math.cos(math.pi * progress)) / 2
+def _annealed(config: RepresentationConfig, progress: float) -> float:
+    falling = max(0.0, progress - config.lr_hold) / (1 - config.lr_hold)
+    return config.lr * (1 + math.cos(math.pi * falling)) / 2
 
 
 class _Measure:

@@ -1,0 +1,66 @@
+"""The two estimators of orthogonality at equal forward passes: variance of the gradient, as a ratio.
+
+At three representations f on GridRoom16 (the network nearly as initialised, half-way, and trained) the gradient with
+respect to the network is taken for many batches of each size. Printed: the variance of the "split" gradient over that
+of "pairs", summed over all parameters. Each batch costs both the same: every state and every successor encoded once.
+"""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+
+from torchrl_dceo.envs import GridWorldEnv
+from torchrl_dceo.envs.study_maps import find_map
+from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss
+from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.training.pairs import Pairs, collect_pairs
+from torchrl_dceo.training.representation import RepresentationConfig, learn_representation
+
+BATCHES = 200
+LOSSES = {
+    "generalized": lambda encoder, kind: GeneralizedLaplacianLoss(
+        encoder, barrier=0.075, estimator=kind
+    ),
+    "allo": lambda encoder, kind: ALLOLoss(encoder, barrier=0.2, estimator=kind),
+}
+
+
+def gradient_variance(loss, pairs: Pairs, size: int) -> float:
+    """Variance of the gradient over batches, summed over the parameters."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = [p for p in loss.parameters() if p.requires_grad]
+    mean = [torch.zeros_like(p) for p in parameters]
+    square = 0.0
+    for _ in range(BATCHES):
+        drawn = torch.randint(len(pairs.states), (size,), generator=generator)
+        batch = TensorDict(
+            {"state_id": pairs.states[drawn], "next": {"state_id": pairs.successors[drawn]}}, [size]
+        )
+        gradients = torch.autograd.grad(loss(batch)["loss_laplacian"], parameters)
+        square += sum(float(g.square().sum()) for g in gradients)
+        torch._foreach_add_(mean, gradients)
+    torch._foreach_div_(mean, BATCHES)
+    squared_mean = sum(float(m.square().sum()) for m in mean)
+    return (square / BATCHES - squared_mean) * BATCHES / (BATCHES - 1)
+
+
+def main() -> None:
+    tune_process()
+    world = GridWorldEnv(find_map("GridRoom16"), observation="xy", coverage=True)
+    pairs = collect_pairs(world, 100_000, episode_steps=10, discount=0.9)
+    print(f"{'objective':>12} {'updates':>8} {'batch':>6} {'variance split / pairs':>24}")
+    for name, make in LOSSES.items():
+        for steps in (1, 300, 1500):
+            config = RepresentationConfig(objective=name, samples=100_000, steps=steps)
+            encoder = learn_representation(config).encoder
+            for size in (32, 256):
+                split, both = (
+                    gradient_variance(make(encoder, kind), pairs, size)
+                    for kind in ("split", "pairs")
+                )
+                print(f"{name:>12} {steps:>8} {size:>6} {split / both:>24.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
