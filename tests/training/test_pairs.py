@@ -44,6 +44,17 @@ def test_discounted_pairs_keep_the_eigenfunctions_and_raise_the_eigenvalues():
     torch.testing.assert_close(spectrum.eigenvalues, predicted, rtol=0.08, atol=2e-3)
 
 
+def test_kept_actions_go_further():
+    world = GridWorldEnv("S" + "." * 60, observation="xy")
+    far = [
+        collect_pairs(world, 5000, starts="one", episode_steps=50, repeat=repeat)
+        .states.float()
+        .mean()
+        for repeat in (1.0, 10.0)
+    ]
+    assert far[1] > 1.5 * far[0]
+
+
 def test_same_seed_same_pairs():
     first, again, other = (collect_pairs(WORLD, 500, seed=seed).states for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
@@ -54,6 +65,7 @@ def test_same_seed_same_pairs():
     [
         ({"starts": "corner"}, "starts must be 'uniform' or 'one', got 'corner'"),
         ({"discount": 1.0}, r"discount must lie in \[0, 1\), got 1.0"),
+        ({"repeat": 0.5}, "repeat must be at least 1, got 0.5"),
         ({"episode_steps": 0}, "episode_steps must be at least 1, got 0"),
     ],
 )

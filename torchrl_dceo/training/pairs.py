@@ -31,9 +31,10 @@ def collect_pairs(
     starts: Literal["uniform", "one"] = "uniform",
     episode_steps: int = 100,
     discount: float = 0.0,
+    repeat: float = 1.0,
     seed: int = 0,
 ) -> Pairs:
-    r"""Collects pairs of states with a uniformly random policy, in episodes of a fixed length.
+    r"""Collects pairs of states with a random policy, in episodes of a fixed length.
 
     The successor is one step on or, with a discount :math:`\gamma > 0`, k steps on with probability
     :math:`(1 - \gamma) \gamma^{k-1}`, cut at the end of the episode: the positive pairs of Wu et al. (2019). On a chain
@@ -51,6 +52,8 @@ def collect_pairs(
         episode_steps (int): steps of an episode. With uniform starts, short ones make the pairs more independent and
             the states more evenly visited. Default: 100, the paper's limit.
         discount (float): :math:`\gamma`. Default: 0, one step.
+        repeat (float): how many steps an action is kept, on average (slips aside). Above 1 the walk goes far, as
+            options do, and is no longer reversible. Default: 1, the uniformly random walk.
         seed (int): of the data.
 
     Examples:
@@ -68,6 +71,8 @@ def collect_pairs(
         raise ValueError(f"episode_steps must be at least 1, got {episode_steps}")
     if not 0 <= discount < 1:
         raise ValueError(f"discount must lie in [0, 1), got {discount}")
+    if repeat < 1:
+        raise ValueError(f"repeat must be at least 1, got {repeat}")
     walkers = -(-samples // episode_steps)
     env = GridWorldEnv(
         world.layout,
@@ -79,6 +84,10 @@ def collect_pairs(
     )
     generator = torch.Generator().manual_seed(seed + 1)
     actions = torch.randint(env.num_actions, (episode_steps, walkers), generator=generator)
+    if repeat > 1:
+        kept = torch.rand(actions.shape, generator=generator) >= 1 / repeat
+        for step in range(1, episode_steps):
+            actions[step] = torch.where(kept[step], actions[step - 1], actions[step])
     data = env.reset()
     visited = [data["state_id"]]
     for action in actions:

@@ -63,8 +63,10 @@ class RepresentationConfig:
     map: str = "GridRoom16"  # a name, or the path of a text file, or the map itself
     starts: Literal["uniform", "one"] = "uniform"  # episodes start anywhere, or where the map says
     observation: Literal["xy", "pixels", "index"] = "xy"
+    centre_pixels: bool = True  # without the mean image, and of unit variance
     samples: int = 1_000_000  # pairs of states
     episode_steps: int = 10
+    repeat: float = 1.0  # steps that an action is kept, on average: 1 is the uniformly random walk
     pair_discount: float = 0.9  # of multi-step pairs; 0: one step
     objective: Objective = "allo"
     dimensions: int = 11
@@ -202,12 +204,13 @@ def learn_representation(
         starts=config.starts,
         episode_steps=config.episode_steps,
         discount=config.pair_discount,
+        repeat=config.repeat,
         seed=config.seed,
     )
     measure = _Measure(world, pairs, config)
     if observations is None:
         observations = world.observe(torch.arange(world.num_states))
-        if config.observation == "pixels":
+        if config.observation == "pixels" and config.centre_pixels:
             observations = _standardised(observations)
     torch.manual_seed(config.seed)
     net = StateNet(_network(observations, config), observations)
