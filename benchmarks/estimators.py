@@ -17,7 +17,7 @@ from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training.pairs import Pairs, collect_pairs
 from torchrl_dceo.training.representation import RepresentationConfig, learn_representation
 
-BATCHES = 200
+BATCHES = 100
 LOSSES = {
     "generalized": lambda encoder, kind: GeneralizedLaplacianLoss(
         encoder, barrier=0.075, estimator=kind
