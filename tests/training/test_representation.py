@@ -42,13 +42,15 @@ def finite(rows) -> bool:
 
 
 def test_a_map_drawn_here_reaches_the_exact_eigenfunctions_from_its_text_alone():
-    config = RepresentationConfig(map=ZIGZAG, dimensions=8, barrier=1.0, steps=800, samples=200_000)
+    config = RepresentationConfig(
+        map=ZIGZAG, dimensions=8, barrier=1.0, steps=1500, samples=300_000
+    )
     result = learn_representation(config)
     assert result.rows[-1]["cosine"] > 0.98
 
 
 def test_a_table_of_states_finds_them_too():
-    config = quick(map=RING, dimensions=3, observation="index", barrier=1.0, lr=2e-2, steps=600)
+    config = quick(map=RING, dimensions=3, observation="index", barrier=1.0, lr=2e-2, steps=1000)
     config.dual_step_size = 3e-3
     result = learn_representation(config)
     assert result.rows[-1]["cosine"] > 0.98
