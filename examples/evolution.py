@@ -4,8 +4,7 @@
     python examples/evolution.py GridMaze grid_maze.png frames=40000 norm=log1p barrier=0.5 centre=false
 
 Draws f_2 … f_11 on the map at six moments of the run, beneath the exact eigenfunctions, and writes their similarity
-beside the picture, as CSV. Unless centre=false, the encoder sees the pixels without the mean image
-(docs/representation.md says why).
+beside the picture, as CSV.
 """
 
 import sys
@@ -26,19 +25,11 @@ SHOWN = 6  # moments
 CORNERS = {"NineRooms": {"starts": [(17, 1)], "goals": [(1, 17)]}, "GridMaze": {}}
 
 
-def centre_pixels(network: torch.nn.Module, world: GridWorldEnv) -> None:
-    """Takes the mean image off what the network sees, and divides by the spread of the rest."""
-    images = world.observe(torch.arange(world.num_states)).float()
-    mean = images.mean(0)
-    spread = (images - mean).std()
-    network.register_forward_pre_hook(lambda _, inputs: ((inputs[0].float() - mean) / spread,))
-
-
 def main(name: str, picture: str, *settings: str) -> None:
     given = dict(setting.split("=", 1) for setting in settings)
     frames, seed = int(given.pop("frames", 48_000)), int(given.pop("seed", 0))
     laplacian = {"norm": given.pop("norm", "squared"), "barrier": float(given.pop("barrier", 0.1))}
-    centre = given.pop("centre", "true") == "true"
+    laplacian["centre_pixels"] = given.pop("centre", "true") == "true"
     if given:
         sys.exit(
             f"unknown settings {sorted(given)}; choose from frames, seed, norm, barrier, centre"
@@ -49,8 +40,6 @@ def main(name: str, picture: str, *settings: str) -> None:
     agent = make_agent("dceo", env, eps_frames=frames, dimensions=11, lr=5e-4, **laplacian)
     world, snapshots = table_world(env), {}
     assert isinstance(world, GridWorldEnv)
-    if centre:
-        centre_pixels(eigen_reward(agent).encoder.module, world)
     log = CSVLog(Path(picture).with_suffix(".csv"))
     measure = SpectrumProbe()
 
