@@ -17,7 +17,7 @@ import hydra
 import torch
 from launch import CONFIG, as_dict, build
 from tabular_figures import draw_curves
-from tabular_study import read_rows, rounded, write_rows
+from tabular_study import nanstd, read_rows, rounded, write_rows
 
 from torchrl_dceo.analysis import read_progress
 from torchrl_dceo.runtime import tune_process
@@ -96,10 +96,9 @@ def curve(part: str, label: str, folders: list[Path]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"part": part, "method": label, "frames": int(frames)}
         for column in sorted(columns):
             values = torch.tensor([log[column][i] for log in logs], dtype=torch.float64)
-            row[f"{column}_mean"], row[f"{column}_std"] = (
-                rounded(values.mean()),
-                rounded(values.std()),
-            )
+            # A seed whose episodes are all under way has no return to show since the last row.
+            row[f"{column}_mean"] = rounded(values.nanmean())
+            row[f"{column}_std"] = rounded(nanstd(values))
         row["seeds"] = len(logs)
         rows.append(row)
     return rows

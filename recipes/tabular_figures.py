@@ -57,7 +57,7 @@ def draw_curves(
 ) -> Figure:
     """Mean and standard deviation over seeds of each method, a panel a world; a discovery phase is shaded."""
     worlds = [world for world in TITLES if any(row["world"] == world for row in rows)]
-    figure = new_figure(3.5 * len(worlds) + (1.6 if len(worlds) == 1 else 0.3), 3.0, title)
+    figure = new_figure(3.5 * len(worlds) + 1.5, 3.0, title)
     label = {"coverage": "distinct states visited", "eval_return": "return"}[name]
     for axes, world in zip(grid_of_axes(figure, len(worlds), len(worlds)), worlds, strict=True):
         describe(axes, "steps", label if world == worlds[0] else "", TITLES[world])
@@ -94,13 +94,13 @@ def draw_curves(
             axes.axvspan(0, delays[world], color=COLOURS["first"], alpha=0.08, linewidth=0)
         axes.set_xlim(left=0)
         if world == worlds[-1]:
-            axes.legend(frameon=False, loc="lower right")
+            # Beside the panel: inside, a curve would run through it sooner or later.
+            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     seeds = rows[0].get("seeds", 30)
     note = f"line: mean over {seeds} seeds · band: standard deviation"
     if delays is not None:
-        note += (
-            " · shaded: discovery without reward of CEO in two phases, whose curve starts after it"
-        )
+        note += " · " if len(worlds) > 1 else "\n"
+        note += "shaded: the discovery of the agent in two phases, whose curve starts after it"
     explain(figure, note)
     return figure
 
