@@ -64,7 +64,7 @@ def draw(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=20_000)
+    parser.add_argument("--frames", type=int, default=30_000)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
     arguments = parser.parse_args()
     tune_process()
@@ -79,8 +79,17 @@ def main() -> None:
     print(
         f"… then online DCEO for as many: it learns eigenfunctions, options and the task at once. See {run_dir}"
     )
-    env = make_env("NineRooms", seed=0, visits="counts")
-    agent = make_agent("dceo", env, lr=5e-4, option_prob=0.8, eps_frames=300_000)
+    env = make_env("NineRooms", batch_size=4, seed=0, visits="counts")
+    agent = make_agent(
+        "dceo",
+        env,
+        lr=5e-4,
+        option_prob=0.8,
+        eps_frames=300_000,
+        dimensions=11,
+        norm="squared",
+        barrier=0.1,
+    )
     trainer = Trainer(agent, env, TrainConfig(total_frames=arguments.frames), run_dir=run_dir)
     trainer.run()
 
