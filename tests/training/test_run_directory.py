@@ -46,7 +46,7 @@ def finished(tmp_path_factory):
     ("change", "message"),
     [
         ({"agent": "ez_greedy"}, r"modules\.\S+ is .* there and .* here"),
-        ({"agent": "dceo"}, r"agent\.objectives is \['main'\] there and \['laplacian'"),
+        ({"agent": "dceo"}, r"agent\.objectives is \['main'\] there and \['centring', 'laplacian'"),
         (
             {"agent_settings": {"lr": 1e-3}},
             r"agent\.optimizer\S*\.lr is 0\.0001 there and 0\.001 h",
