@@ -149,5 +149,7 @@ def draw_similarity_curves(
             low, high = values.min(0).values, values.max(0).values
             axes.fill_between(along, low, high, color=COLOURS[colour], alpha=0.15, linewidth=0)
         axes.set_ylim(0, 1.02)
-        axes.legend(frameon=False, loc="lower right")
+    # One for all panels, beneath them: inside, a curve would run through it sooner or later.
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
