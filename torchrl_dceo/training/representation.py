@@ -46,7 +46,7 @@ class _Tuned(NamedTuple):
     steps: int
 
 
-# Tuned on GridRoom16 and GridMaze19 with seeds that are not reported. The barrier is about the largest eigenvalue
+# Tuned on GridRoom16 and GridMaze19, see results/representation. The barrier is about the largest eigenvalue
 # that is wanted (of the pairs, not of single steps): more of it drowns the differences between eigenvalues in noise.
 _TUNED = {
     "graph_drawing": _Tuned(barrier=0.2, lr=2e-3, steps=1500),
