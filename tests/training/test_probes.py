@@ -207,7 +207,7 @@ def test_a_run_is_stored_with_the_visits_of_all_its_worlds(tmp_path):
     tables = [find_transform(env, StateCounts).counts for env in (trainer.env, discovery)]
     assert all(int(table.sum()) for table in tables)
     assert torch.equal(stored.counts, tables[0] + tables[1])
-    assert stored.representation.shape == (93, 20) and stored.option_values.shape == (93, 10, 4)
+    assert stored.representation.shape == (93, 11) and stored.option_values.shape == (93, 10, 4)
     assert torch.equal(stored.followed, stored.representation[:, 1:11])
 
 

@@ -80,10 +80,10 @@ class OptionConfig:
 class LaplacianConfig:
     """The representation f and the rewards made from it."""
 
-    dimensions: int = 20  # d; the authors' code
+    dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
     objective: Literal["generalized", "graph_drawing", "allo"] = "generalized"  # the paper
-    norm: Literal["squared", "log1p"] = "log1p"  # the authors' released code: more stable
-    barrier: float = 0.5  # ours; the authors' 1.0 goes with a smoothness term without its ½
+    norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
+    barrier: float = 0.1  # ours: above half of the eigenvalues wanted, see docs/representation.md
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
     skip_first: bool = True  # ours: the first eigenfunction is constant
     signs: Literal["+", "-", "both"] = "+"  # the paper
@@ -183,7 +183,10 @@ def make_laplacian(
     env: EnvBase, learner: LearnerConfig, options: OptionConfig, config: LaplacianConfig
 ) -> tuple[TensorDictModule, LossModule]:
     """The encoder f and the loss that makes it the Laplacian's eigenfunctions."""
-    net = centred(make_network_fn(env, learner.network)(config.dimensions), env, options)
+    dimensions = config.dimensions
+    if dimensions is None:
+        dimensions = options.num_options + int(config.skip_first)
+    net = centred(make_network_fn(env, learner.network)(dimensions), env, options)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     if config.objective == "allo":
         return encoder, ALLOLoss(encoder, estimator=config.estimator, successor="successor")
