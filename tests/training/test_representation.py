@@ -78,7 +78,7 @@ def test_graph_drawing_finds_the_span_but_not_the_vectors():
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_disconnected_maps_are_learned_part_by_part(objective):
     """Eigenvalue 0 comes once a part: its functions may rotate, the subspace of the constants of each part is found."""
-    config = quick(map="S...#.....", objective=objective, dimensions=2)
+    config = quick(map="S...#.....", objective=objective, dimensions=2, steps=1200)
     result = learn_representation(config)
     assert finite(result.rows)
     assert result.eigenvalues.abs().max() < 1e-9
