@@ -11,6 +11,7 @@ from torchrl_dceo.training import fit
 
 @pytest.fixture
 def world():
+    torch.manual_seed(0)
     env = make_env("NineRooms", room_size=3, observation="xy", batch_size=10, seed=0)
     replay = make_replay_buffer(
         5000, observation_keys=["observation"], num_streams=10, n_steps=5, batch_size=16, seed=0
@@ -48,8 +49,11 @@ def test_only_what_is_named_learns(world):
 def test_it_learns(world):
     """More of the same data, smaller the Laplacian's loss."""
     agent, replay = world
-    losses = [fit(agent, replay, 100, objectives=["laplacian"])["loss_laplacian"] for _ in range(3)]
-    assert losses[-1] < losses[0]
+    first, last = (
+        fit(agent, replay, updates, objectives=["laplacian"])["loss_laplacian"]
+        for updates in (1, 300)
+    )
+    assert last < 0.7 * first
 
 
 def test_the_outputs_are_means_of_the_last_tenth(world, monkeypatch):
