@@ -57,6 +57,8 @@ def draw(
         (maps[2], f.double(), "learned eigenfunction"),
         (maps[3], nearest, "nearest exact one"),
     ):
+        # A few cells that were just discovered may stand far out: clipped, so that they do not hide the rest.
+        values = values.clamp(values.quantile(0.03), values.quantile(0.97))
         show_map(axes, world.layout, values - values.mean(), cmap=colormap("signed"))
         axes.set_title(title)
     return figure

@@ -126,6 +126,13 @@ def test_a_stored_representation_is_taken_for_either_state():
     assert not torch.isclose(fresh, reused).any()
 
 
+def test_potential_without_flags_ends_nowhere():
+    encoder, batch = make_encoder(), make_batch()
+    reward = EigenReward(encoder, 4, mode="potential", gamma=0.75)(batch)["option_reward"]
+    expected = 0.25 * encoder.module(batch["next", "observation"])[:, 1:].detach()
+    torch.testing.assert_close(reward, expected)
+
+
 def test_a_missing_successor_is_named():
     with pytest.raises(KeyError, match="'successor', which is not there"):
         EigenReward(make_encoder(), 3, successor="successor")(make_batch())

@@ -163,8 +163,9 @@ class EigenReward(TensorDictModuleBase):
         kept = self.gamma if steps is None else self.gamma ** steps.view(*later.shape[:-1], 1)
         terminated = following.get("terminated", None)
         if terminated is None:
-            terminated = following.get("done")
-        return later * (1 - kept * ~terminated)
+            terminated = following.get("done", None)
+        # Steps without flags, of a plain rollout say, end nowhere.
+        return later * (1 - (kept if terminated is None else kept * ~terminated))
 
     def _discounted(self, here: Tensor, tensordict: TensorDictBase) -> Tensor:
         window = tensordict.get(self.window, None)
