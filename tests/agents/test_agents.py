@@ -227,3 +227,12 @@ def test_all_networks_are_centred_alike_at_the_first_update(name):
     trainer.run()
     assert trainer.counters.updates > 0
     assert buffers[0].any() and all(torch.equal(buffer, buffers[0]) for buffer in buffers)
+
+
+@pytest.mark.parametrize("name", ["dceo", "dceo_two_phase", "dco"])
+def test_discounted_rewards_want_several_steps(name):
+    env = make_world()
+    with pytest.raises(ValueError, match="set one_step_options=False with it"):
+        make_agent(name, env, reward_mode="discounted")
+    agent = make_agent(name, env, reward_mode="discounted", one_step_options=False)
+    assert agent.replay.window and agent.objectives["option"].successor == "next"

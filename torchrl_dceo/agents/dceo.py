@@ -11,10 +11,9 @@ from torchrl_dceo.agents.parts import (
     LaplacianConfig,
     LearnerConfig,
     OptionConfig,
+    make_eigen_reward,
     make_laplacian,
-    option_gamma,
 )
-from torchrl_dceo.modules import EigenReward
 from torchrl_dceo.training.agent import Agent
 
 
@@ -25,21 +24,14 @@ class DCEOConfig(LaplacianConfig, OptionConfig, LearnerConfig):
 
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
-    if config.one_step_options and config.reward_mode == "discounted":
-        raise ValueError(
-            "reward_mode 'discounted' differs from 'telescoped' over several steps only: set "
-            "one_step_options=False with it"
-        )
     encoder, laplacian_loss = make_laplacian(env, config, config, config)
-    reward = EigenReward(
+    reward = make_eigen_reward(
         encoder,
-        config.num_options,
-        skip_first=config.skip_first,
-        signs=config.signs,
+        config,
+        config,
         mode=config.reward_mode,
-        gamma=option_gamma(config, config),
-        successor=config.option_successor,
-        reuse_representation=True,
+        signs=config.signs,
+        skip_first=config.skip_first,
     )
     return make_option_agent(
         env,

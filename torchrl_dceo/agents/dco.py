@@ -15,11 +15,10 @@ from torchrl_dceo.agents.parts import (
     LearnerConfig,
     OptionConfig,
     centred,
+    make_eigen_reward,
     make_network_fn,
     observation_key,
-    option_gamma,
 )
-from torchrl_dceo.modules import EigenReward
 from torchrl_dceo.objectives import GraphDrawingLoss
 from torchrl_dceo.training.agent import Agent
 
@@ -82,15 +81,7 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
         estimator=config.estimator,
         successor="successor",
     )
-    reward = EigenReward(
-        encoder,
-        1,
-        signs=config.signs,
-        mode=config.reward_mode,
-        gamma=option_gamma(config, config),
-        successor=config.option_successor,
-        reuse_representation=True,
-    )
+    reward = make_eigen_reward(encoder, config, config, mode=config.reward_mode, signs=config.signs)
     return make_option_agent(
         env,
         config,

@@ -14,7 +14,13 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import DQNLoss, HardUpdate, LossModule, SoftUpdate
 from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_dceo.modules import Centred, GreedyActor, OptionExplorationModule, OptionQValueActor
+from torchrl_dceo.modules import (
+    Centred,
+    EigenReward,
+    GreedyActor,
+    OptionExplorationModule,
+    OptionQValueActor,
+)
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
     ALLOLoss,
@@ -203,6 +209,33 @@ def make_laplacian(
         successor="successor",
     )
     return encoder, loss
+
+
+def make_eigen_reward(
+    encoder: TensorDictModule,
+    learner: LearnerConfig,
+    options: OptionConfig,
+    *,
+    mode: Literal["telescoped", "discounted", "potential"],
+    signs: Literal["+", "-", "both"],
+    skip_first: bool = True,
+) -> EigenReward:
+    """The rewards of options that follow an encoder's outputs, over the steps that their loss learns from."""
+    if options.one_step_options and mode == "discounted":
+        raise ValueError(
+            "reward_mode 'discounted' differs from 'telescoped' over several steps only: set "
+            "one_step_options=False with it"
+        )
+    return EigenReward(
+        encoder,
+        options.num_options,
+        skip_first=skip_first,
+        signs=signs,
+        mode=mode,
+        gamma=option_gamma(learner, options),
+        successor=options.option_successor,
+        reuse_representation=True,
+    )
 
 
 def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[TargetNetUpdater]:

@@ -124,16 +124,10 @@ class NStepReader:
         out: dict[NestedKey, Any] = {"index": index, "steps_to_next_obs": torch.from_numpy(count)}
         following: dict[NestedKey, Tensor] = {
             "reward": (reward * weight).sum(1),
-            "done": end[:, 0:1],
-            "terminated": end[:, 1:2],
-            "truncated": end[:, 2:3],
+            **_flags(end),
         }
         # The flags of the single step, so that a loss may learn from one step where another takes n.
-        successor: dict[NestedKey, Tensor] = {
-            "done": first_end[:, 0:1],
-            "terminated": first_end[:, 1:2],
-            "truncated": first_end[:, 2:3],
-        }
+        successor: dict[NestedKey, Tensor] = {**_flags(first_end)}
         window: dict[NestedKey, Tensor] = {}
         for key in self.columns.steps:
             out[key] = self.tensors[key].index_select(0, index)
@@ -165,6 +159,10 @@ class NStepReader:
         frames = self.ring.frames(rows)
         value = self.tensors[key].index_select(0, torch.from_numpy(frames.ravel()))
         return self.columns.stack(value.view(*frames.shape, *value.shape[1:]))
+
+
+def _flags(end: Tensor) -> dict[str, Tensor]:
+    return {"done": end[:, 0:1], "terminated": end[:, 1:2], "truncated": end[:, 2:3]}
 
 
 def _tensordict(entries: dict[NestedKey, Any], size: torch.Size) -> TensorDict:
