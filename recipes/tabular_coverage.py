@@ -7,7 +7,6 @@ python recipes/tabular_coverage.py --four-rooms  # steps to visit every state of
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tabular_study import (
     rounded,
     run,
     search,
+    study_parser,
     write_rows,
 )
 from torch import Tensor
@@ -102,15 +102,8 @@ def four_rooms(num_seeds: int, out: Path, limit: int = 60_000) -> None:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worlds", nargs="+", choices=list(STUDY.steps), default=list(STUDY.steps))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--search", action="store_true", help="search the settings instead")
-    parser.add_argument("--search-seeds", type=int, default=8)
+    parser = study_parser(STUDY, __doc__, search_seeds=8)
     parser.add_argument("--four-rooms", action="store_true", help="only the steps to cover it")
-    parser.add_argument("--draw", action="store_true", help="only draw what is there")
-    parser.add_argument("--out", type=Path, default=Path("results/tabular_coverage"))
     given = parser.parse_args()
     tune_process()
     given.out.mkdir(parents=True, exist_ok=True)

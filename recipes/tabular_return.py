@@ -6,8 +6,6 @@ python recipes/tabular_return.py --search   # the settings that it uses, found o
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 from tabular_figures import draw_curves
@@ -20,6 +18,7 @@ from tabular_study import (
     read_rows,
     report,
     search,
+    study_parser,
 )
 
 from torchrl_dceo.runtime import tune_process
@@ -58,15 +57,7 @@ STUDY = Study(
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worlds", nargs="+", choices=list(STUDY.steps), default=list(STUDY.steps))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--search", action="store_true", help="search the settings instead")
-    parser.add_argument("--search-seeds", type=int, default=5)
-    parser.add_argument("--draw", action="store_true", help="only draw what is there")
-    parser.add_argument("--out", type=Path, default=Path("results/tabular_return"))
-    given = parser.parse_args()
+    given = study_parser(STUDY, __doc__, search_seeds=5).parse_args()
     tune_process()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.search:

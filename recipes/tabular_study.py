@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import itertools
 import json
@@ -64,6 +65,20 @@ class Study:
     def config(self, method: str, world: str, steps: int, found: dict[str, Any]) -> TabularConfig:
         """The settings of a run."""
         return TabularConfig(total_steps=steps, **self.base(method, {"world": world, **found}))
+
+
+def study_parser(study: Study, page: str, search_seeds: int) -> argparse.ArgumentParser:
+    """The command line of a study: what to run of it, on how many seeds, and where its files are."""
+    parser = argparse.ArgumentParser(description=page.splitlines()[0])
+    worlds, methods = list(study.steps), list(study.methods)
+    parser.add_argument("--worlds", nargs="+", choices=worlds, default=worlds)
+    parser.add_argument("--methods", nargs="+", choices=methods, default=methods)
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--search", action="store_true", help="search the settings instead")
+    parser.add_argument("--search-seeds", type=int, default=search_seeds)
+    parser.add_argument("--draw", action="store_true", help="only draw what is there")
+    parser.add_argument("--out", type=Path, default=Path("results") / study.name)
+    return parser
 
 
 def run(
