@@ -18,7 +18,7 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import Agent, Phase, TrainConfig, Trainer
 
 WORLDS = {"NineRooms": {"room_size": 3}, "Maze": {}}
-TWO_PHASE = ("dceo_two_phase", "diayn")
+TWO_PHASE = ("dceo_two_phase", "diayn", "cic")
 
 
 def make_world(name: str = "NineRooms", **settings):

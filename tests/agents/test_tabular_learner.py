@@ -12,7 +12,7 @@ from torchrl_dceo.agents.tabular_learner import AdamWithTables, StateTable
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer
 
-AGENTS = ("ddqn", "counts", "ez_greedy", "rnd", "dceo", "dceo_two_phase", "diayn")
+AGENTS = ("ddqn", "counts", "ez_greedy", "rnd", "dceo", "dceo_two_phase", "diayn", "cic")
 
 
 def world(**settings):
@@ -23,9 +23,9 @@ def world(**settings):
 
 def build(name, **settings):
     torch.manual_seed(0)
-    if name in ("dceo", "dceo_two_phase", "diayn"):
+    if name in ("dceo", "dceo_two_phase", "diayn", "cic"):
         settings["num_options"] = 2
-    if name in ("dceo_two_phase", "diayn"):
+    if name in ("dceo_two_phase", "diayn", "cic"):
         settings["discovery_frames"] = 80
     return make_agent(name, world(), main_learner="table", **settings)
 

@@ -12,7 +12,7 @@ from torch import nn
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import exact_eigenfunctions, load_analysis, state_values
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
-from torchrl_dceo.modules import DIAYNReward, EigenReward, OptionQValueActor
+from torchrl_dceo.modules import CICReward, DIAYNReward, EigenReward, OptionQValueActor
 from torchrl_dceo.training import TrainConfig, Trainer
 from torchrl_dceo.training.probes import (
     OptionProbe,
@@ -245,3 +245,17 @@ def test_the_return_of_skills_is_the_sum_along_their_greedy_paths():
     expected = (11 * good + bad) / 4
     assert SkillProbe()(trainer)["option_return"] == pytest.approx(expected, rel=1e-5)
     assert SkillProbe()(make_trainer("ddqn")) == {}
+
+    # CIC scores the step, not the state: here both skills want to stay in their half, and 1 more to have moved.
+    class Moves(torch.nn.Module):
+        def forward(self, here, there):
+            return logits.gather(0, there.long().expand(-1, 2)) + (here != there)
+
+    encoder = TensorDictModule(
+        lambda state: state.unsqueeze(-1).float(), in_keys=["state_id"], out_keys=["features"]
+    )
+    reward = CICReward(encoder, Moves())
+    trainer.agent.objectives["reward"] = reward
+    assert SkillProbe()(trainer)["option_return"] == pytest.approx(expected, rel=1e-5)
+    moved = Moves()(torch.zeros(1, 1), torch.ones(1, 1))
+    assert torch.allclose(reward.skill_reward(moved), reward.skill_reward(moved - 1))

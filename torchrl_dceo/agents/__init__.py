@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.centring import with_centring
+from torchrl_dceo.agents.cic import CICConfig, make_cic
 from torchrl_dceo.agents.counts import CountsConfig, make_counts
 from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
 from torchrl_dceo.agents.dceo_two_phase import DCEOTwoPhaseConfig, make_dceo_two_phase
@@ -39,6 +40,7 @@ AGENTS: dict[str, AgentKind] = {
     "ez_greedy": AgentKind(EZGreedyConfig, make_ez_greedy),
     "rnd": AgentKind(RNDConfig, make_rnd),
     "diayn": AgentKind(DIAYNConfig, make_diayn),
+    "cic": AgentKind(CICConfig, make_cic),
     "dco": AgentKind(DCOConfig, make_dco),
 }
 

@@ -49,8 +49,9 @@ _AGENTS = {
     "rnd": "#8f5fa8",
     "diayn": "#e07a3f",
     "dco": "#7fa650",
+    "cic": "#5fa8d3",
 }
-_OTHERS = ("#c77dab", "#5fa8d3", "#8c6d46", "#b8b042", "#5c5f9e", "#e5989b", "#3f7d5a", "#999999")
+_OTHERS = ("#c77dab", "#6b705c", "#8c6d46", "#b8b042", "#5c5f9e", "#e5989b", "#3f7d5a", "#999999")
 
 _COLORMAPS = {
     # The paper's state visitation: white to red, low to high.

@@ -2,6 +2,7 @@
 
 from torchrl_dceo.modules.bonus import CountBonus, RNDBonus
 from torchrl_dceo.modules.centring import Centred, CentringFit
+from torchrl_dceo.modules.cic_reward import CICReward
 from torchrl_dceo.modules.diayn_reward import DIAYNReward
 from torchrl_dceo.modules.exploration import OptionExplorationModule
 from torchrl_dceo.modules.ez_greedy import EZGreedyModule
@@ -9,8 +10,10 @@ from torchrl_dceo.modules.greedy_actor import GreedyActor
 from torchrl_dceo.modules.option_actor import OptionQValueActor
 from torchrl_dceo.modules.rewards import EigenReward
 from torchrl_dceo.modules.running import RunningMoments, RunningNormalizer
+from torchrl_dceo.modules.skill_scores import SkillScores
 
 __all__ = [
+    "CICReward",
     "Centred",
     "CentringFit",
     "CountBonus",
@@ -23,4 +26,5 @@ __all__ = [
     "RNDBonus",
     "RunningMoments",
     "RunningNormalizer",
+    "SkillScores",
 ]

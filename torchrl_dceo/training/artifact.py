@@ -45,7 +45,7 @@ def save_options(path: str | os.PathLike[str], agent: Agent) -> None:
 
     Args:
         path (path-like): the directory; made if need be.
-        agent (Agent): an agent with options: ``dceo``, ``dceo_two_phase``, ``dco``, ``diayn``, or your own.
+        agent (Agent): an agent with options: ``dceo``, ``dceo_two_phase``, ``dco``, ``diayn``, ``cic``, or your own.
 
     Examples:
         >>> import tempfile

@@ -23,6 +23,7 @@ from torchrl_dceo.analysis import (
 )
 from torchrl_dceo.envs import StateCounts, TableEnv, find_transform
 from torchrl_dceo.modules import (
+    CICReward,
     DIAYNReward,
     EigenReward,
     OptionExplorationModule,
@@ -175,11 +176,12 @@ class OptionProbe:
 
 
 class SkillProbe:
-    r"""How much of their own reward the skills of DIAYN get.
+    r"""How much of their own reward the skills of DIAYN and CIC get.
 
     - ``option_return``: the sum of :math:`\log q(z|s') - \log p(z)` over as many steps as an option lasts on average,
       along the greedy policy of skill z, without slips; mean over skills and states. Chance is 0, and with N skills
-      that are told apart perfectly it is D log N.
+      that are told apart perfectly it is D log N. For CIC, q is that of the contrastive scores of the transition
+      (s, s'), and the entropy of the particles, the same for all skills, is left out.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -196,20 +198,36 @@ class SkillProbe:
     def __call__(self, trainer: Trainer) -> dict[str, float]:
         """Returns the row's further numbers."""
         world, options = table_world(trainer.env), option_actor(trainer.agent)
-        rewards = [m for m in trainer.agent.objectives.values() if isinstance(m, DIAYNReward)]
+        rewards = [
+            m for m in trainer.agent.objectives.values() if isinstance(m, DIAYNReward | CICReward)
+        ]
         explorer = trainer.agent.explorer
         if world is None or options is None or not rewards:
             return {}
         assert isinstance(explorer, OptionExplorationModule)
-        logits = state_values(rewards[0].discriminator, world)
-        reward = logits.log_softmax(-1) + math.log(logits.shape[-1])
-        following = world.next_state.gather(1, state_values(options, world).argmax(-1))
-        state = following  # [S, N]
-        total = reward.gather(0, state)
-        for _ in range(round(explorer.option_duration) - 1):
-            state = following.gather(0, state)
+        following = world.next_state.gather(1, state_values(options, world).argmax(-1))  # [S, N]
+        reward = _step_rewards(rewards[0], world, following)
+        state = torch.arange(len(following), device=following.device).unsqueeze(-1)
+        state = state.expand_as(following)
+        total = torch.zeros_like(reward)
+        for _ in range(round(explorer.option_duration)):
             total = total + reward.gather(0, state)
+            state = following.gather(0, state)
         return {"option_return": float(total.mean())}
+
+
+@torch.no_grad()
+def _step_rewards(reward: DIAYNReward | CICReward, world: TableEnv, following: Tensor) -> Tensor:
+    """What skill z gets in each state for the step to ``following[s, z]``: ``[S, N]``."""
+    if isinstance(reward, DIAYNReward):
+        logits = state_values(reward.discriminator, world)
+        return (logits.log_softmax(-1) + math.log(logits.shape[-1])).gather(0, following)
+    features = state_values(reward.encoder, world)
+    columns = [
+        reward.skill_reward(reward.scores(features, features[following[:, z]]))[:, z]
+        for z in range(following.shape[1])
+    ]
+    return torch.stack(columns, -1)
 
 
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:

@@ -1,0 +1,64 @@
+"""``cic``: skills of contrastive intrinsic control (Laskin et al. 2022), as options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tensordict.nn import TensorDictModule
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.agents.option_agent import make_option_agent
+from torchrl_dceo.agents.parts import (
+    LearnerConfig,
+    OptionConfig,
+    centred,
+    make_network_fn,
+    observation_key,
+)
+from torchrl_dceo.modules import CICReward, SkillScores
+from torchrl_dceo.objectives import CICLoss
+from torchrl_dceo.training.agent import Agent
+
+
+@dataclass
+class CICConfig(OptionConfig, LearnerConfig):
+    """Settings of ``cic``: skills, main learner and the length of the pretraining."""
+
+    discovery_frames: int = 100_000  # the same as dceo_two_phase
+    cic_features: int = 64  # of the representation and both embeddings; Laskin et al.
+    temperature: float = 0.5  # the authors' code
+    negatives: Literal["skills", "batch"] = "skills"  # ours: discrete skills can be listed
+    entropy_scale: float = 1.0  # α; ours
+    skill_scale: float = 1.0  # β; ours: the authors' code has 0, for continuous skills
+    num_neighbours: int = 5  # k; ours: batches are small (the authors: 16 in batches of 1024)
+
+
+def make_cic(env: EnvBase, config: CICConfig) -> Agent:
+    """Builds the agent: representation and skills learn without reward first, then serve the main learner, frozen."""
+    net = centred(make_network_fn(env, config.network)(config.cic_features), env, config)
+    encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["cic_features"])
+    scores = SkillScores(
+        config.cic_features,
+        config.num_options,
+        embedding_features=config.cic_features,
+        temperature=config.temperature,
+    )
+    reward = CICReward(
+        encoder,
+        scores,
+        entropy_scale=config.entropy_scale,
+        skill_scale=config.skill_scale,
+        num_neighbours=config.num_neighbours,
+        successor=config.option_successor,
+    )
+    loss = CICLoss(encoder, scores, negatives=config.negatives, successor="successor")
+    return make_option_agent(
+        env,
+        config,
+        config,
+        {"contrastive": loss, "reward": reward},
+        config.num_options,
+        discovery_frames=config.discovery_frames,
+        step_keys=("action", "option"),
+    )
