@@ -23,7 +23,7 @@ path = tempfile.mkdtemp()
 # One world: options are learned from a random walk in it, and saved.
 world = {"room_size": 3, "observation": "xy", "coverage": True, "starts": "anywhere"}
 env = make_env("NineRooms", batch_size=50, seed=0, **world)
-settings = {"lr": 1e-3, "barrier": 2.0, "batch_size": 128, "target_period": 50}
+settings = {"lr": 1e-3, "barrier": 2.0, "batch_size": 128, "target_tau": 0.02}
 agent = make_agent("dceo", env, num_options=4, reward_mode="telescoped", **settings)
 data = make_replay_buffer(
     75_000, observation_keys=["observation"], num_streams=50, n_steps=5, batch_size=128, seed=0

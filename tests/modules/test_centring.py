@@ -96,3 +96,15 @@ def test_any_batch_shape_and_heads():
 def test_a_shape_that_is_no_image_is_refused():
     with pytest.raises(ValueError, match=r"shape must be \(channels, height, width\), got \(6,\)"):
         Centred(nn.Linear(6, 2), (6,))
+
+
+def test_a_scale_of_its_own_is_not_fitted():
+    net, other, batch = (
+        Centred(nn.Flatten(-3), SHAPE, scale=2 / 255),
+        Centred(nn.Flatten(-3), SHAPE),
+        make_batch(),
+    )
+    CentringFit([net, other])(batch)
+    torch.testing.assert_close(net(batch["pixels"]) * 255 / 2, other(batch["pixels"]) / other.scale)
+    with pytest.raises(ValueError, match=r"scale must be positive, or None to be fitted, got 0"):
+        Centred(nn.Flatten(-3), SHAPE, scale=0)

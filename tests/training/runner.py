@@ -21,7 +21,14 @@ from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import train
 
-SMALL = {"num_options": 2, "dimensions": 3, "batch_size": 8, "target_period": 7, "eps_frames": 4000}
+SMALL = {
+    "num_options": 2,
+    "dimensions": 3,
+    "batch_size": 8,
+    "target_tau": None,
+    "target_period": 7,
+    "eps_frames": 4000,
+}
 
 
 def run(

@@ -17,7 +17,9 @@ from torchrl_dceo.training import Checkpoints, TrainConfig, Trainer
 def make_trainer(run_dir, frames: int = 300) -> Trainer:
     torch.manual_seed(0)
     env = make_env("NineRooms", room_size=3, batch_size=5, seed=0, visits="counts")
-    agent = make_agent("dceo", env, num_options=2, dimensions=3, batch_size=8, target_period=3)
+    agent = make_agent(
+        "dceo", env, num_options=2, dimensions=3, batch_size=8, target_tau=None, target_period=3
+    )
     config = TrainConfig(
         total_frames=frames,
         update_period=20,

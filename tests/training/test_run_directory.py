@@ -46,7 +46,10 @@ def finished(tmp_path_factory):
     ("change", "message"),
     [
         ({"agent": "ez_greedy"}, r"modules\.\S+ is .* there and .* here"),
-        ({"agent": "dceo"}, r"agent\.objectives is \['main'\] there and \['centring', 'laplacian'"),
+        (
+            {"agent": "dceo"},
+            r"agent\.objectives is \['centring', 'main'\] there and \['centring', 'laplacian'",
+        ),
         (
             {"agent_settings": {"lr": 1e-3}},
             r"agent\.optimizer\S*\.lr is 0\.0001 there and 0\.001 h",
@@ -54,7 +57,7 @@ def finished(tmp_path_factory):
         ({"agent_settings": {"gamma": 0.9}}, r"agent\.replay\.gamma is 0\.99 there and 0\.9 here"),
         ({"agent_settings": {"eps_end": 0.2}}, r"modules\.\S+eps_end is 0\.1 there and 0\.2 here"),
         ({"agent_settings": {"n_steps": 3}}, r"agent\.replay\.n_steps is 5 there and 3 here"),
-        ({"agent_settings": {"target_period": 9}}, r"interval is 250 there and 9 here"),
+        ({"agent_settings": {"target_tau": 0.02}}, r"eps is 0\.99 there and 0\.98 here"),
         ({"agent_settings": {"network": "mlp"}}, r"modules\S+ is .* there and .* here"),
         ({"env": {"slip": 0.0}}, r"envs\.train\.world\.slip is 0\.15 there and 0\.0 here"),
         ({"env": {"room_size": 4}}, r"envs\.train\.observation\.pixels"),

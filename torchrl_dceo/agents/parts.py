@@ -42,7 +42,7 @@ class LearnerConfig:
     gamma: float = 0.99  # the authors' later research code
     n_steps: int = 5  # the paper
     batch_size: int = 32  # the authors' later research code
-    target_tau: float | None = None  # soft target updates if set
+    target_tau: float | None = 0.01  # ours: soft target updates, see docs/options.md; None: hard
     target_period: int = (
         250  # hard ones, in updates: 1000 steps at one update per 4, as in the authors' code
     )
@@ -53,6 +53,8 @@ class LearnerConfig:
     network: Literal["auto", "grid", "nature", "mlp"] = (
         "auto"  # auto: grid for images, mlp for vectors
     )
+    centre_pixels: bool = True  # ours, for every network that sees images: see docs/options.md
+    main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     main_learner: Literal["network", "table"] = "network"  # the paper: a table on the cube
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
@@ -71,7 +73,6 @@ class OptionConfig:
     )
     independent_networks: bool = False  # one network an option instead of a shared trunk
     options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
-    centre_pixels: bool = True  # ours, for options and what they follow: see docs/options.md
     one_step_options: bool = (
         True  # ours: see docs/options.md; the paper's options take n steps, as the main learner
     )
@@ -123,19 +124,29 @@ def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
     return lambda out: nets[kind](shape, out)
 
 
-def centred(network: nn.Module, env: EnvBase, config: OptionConfig) -> nn.Module:
-    """The network on centred images, where observations are images and the config says so.
-
-    Not for the main learner: what lets it tell states apart keeps it from carrying a rare reward over to neighbours.
-    """
+def centred(
+    network: nn.Module, env: EnvBase, config: LearnerConfig, *, scale: float | None = None
+) -> nn.Module:
+    """The network on centred images, where observations are images and the config says so."""
     shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
-    return Centred(network, shape) if config.centre_pixels and len(shape) == 3 else network
+    return (
+        Centred(network, shape, scale=scale)
+        if config.centre_pixels and len(shape) == 3
+        else network
+    )
 
 
 def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor, DQNLoss]:
     """The greedy actor and its Double DQN loss."""
     spec = env.action_spec_unbatched
-    net = make_network_fn(env, config.network)(spec.space.n)
+    # Not divided by its deviation: what lets a network tell neighbours apart at once keeps it from carrying a rare
+    # reward over to them.
+    net = centred(
+        make_network_fn(env, config.network)(spec.space.n),
+        env,
+        config,
+        scale=config.main_pixel_scale / 255,
+    )
     actor = GreedyActor(net, in_keys=[observation_key(env)], spec=spec)
     loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
@@ -149,7 +160,7 @@ def make_options(
     spec = env.action_spec_unbatched
     stack = StackedNet if config.independent_networks else MultiHeadNet
     heads = stack(make_network_fn(env, learner.network), num_options, spec.space.n)
-    net = centred(heads, env, config)
+    net = centred(heads, env, learner)
     actor = OptionQValueActor(
         net, num_options=num_options, in_keys=[observation_key(env)], spec=spec
     )
@@ -192,7 +203,7 @@ def make_laplacian(
     dimensions = config.dimensions
     if dimensions is None:
         dimensions = options.num_options + int(config.skip_first)
-    net = centred(make_network_fn(env, learner.network)(dimensions), env, options)
+    net = centred(make_network_fn(env, learner.network)(dimensions), env, learner)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     if config.objective == "allo":
         return encoder, ALLOLoss(encoder, estimator=config.estimator, successor="successor")

@@ -24,11 +24,14 @@ class Centred(nn.Module):
     eigenfunctions take about a fifth of the updates, and options half of theirs.
 
     Both statistics are buffers, 0 and 255 until :class:`CentringFit` sets them once: a representation must not drift
-    with its input.
+    with its input. A learner that has to carry a rare reward over to neighbours wants a scale of its own, below 1/σ.
 
     Args:
         network (nn.Module): a network on float images.
         shape (sequence of int): ``(channels, height, width)`` of one image.
+
+    Keyword Args:
+        scale (float, optional): a factor in the place of 1/σ, which no fit changes. Default: ``None``, 1/σ.
 
     Examples:
         >>> import torch
@@ -39,15 +42,22 @@ class Centred(nn.Module):
     """
 
     centre: Tensor
-    scale: Tensor
+    scale: Tensor | float
 
-    def __init__(self, network: nn.Module, shape: Sequence[int]) -> None:
+    def __init__(
+        self, network: nn.Module, shape: Sequence[int], *, scale: float | None = None
+    ) -> None:
         super().__init__()
         if len(shape) != 3:
             raise ValueError(f"shape must be (channels, height, width), got {tuple(shape)}")
         self.network = network
         self.register_buffer("centre", torch.zeros(tuple(shape)))
-        self.register_buffer("scale", torch.tensor(1 / 255))
+        if scale is None:
+            self.register_buffer("scale", torch.tensor(1 / 255))
+        elif scale > 0:
+            self.scale = scale
+        else:
+            raise ValueError(f"scale must be positive, or None to be fitted, got {scale}")
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps images ``[*, C, H, W]``, in the units that the statistics were taken in, to the network's output."""
