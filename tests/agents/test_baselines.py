@@ -65,7 +65,7 @@ def test_counts_needs_counts():
 
 def test_counts_with_coverage_too():
     agent = make_agent("counts", make_world(visits="coverage"))
-    assert list(agent.objectives) == ["bonus", "main"]
+    assert list(agent.objectives) == ["centring", "bonus", "main"]
 
 
 def test_main_learner_learns_from_the_bonus():

@@ -126,6 +126,7 @@ def test_a_recipe_trains_draws_and_goes_on(tmp_path):
     first = [
         *common,
         "seed=3",
+        "num_envs=4",
         "total_frames=1_000",
         "learning_starts=200",
         "log_period=500",
