@@ -32,10 +32,21 @@ from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe,
 from torchrl_dceo.training.torchrl_log import Log, check_logger, make_logs
 
 CONFIG = Path(__file__).parent / "config"
-EVAL_EPISODES = 20
 _log = logging.getLogger(__name__)
 Checker = Callable[[dict[str, Any]], None]
-_OWN = {"agent", "env", "logger", "num_envs", "resume", "run_dir"}
+# The fields of a recipe that are none of TrainConfig.
+_OWN = {
+    "agent",
+    "discovery_frames",
+    "env",
+    "eval_episodes",
+    "logger",
+    "num_envs",
+    "option_prob",
+    "resume",
+    "run_dir",
+    "switch_frames",
+}
 
 
 def run(config: DictConfig) -> float:
@@ -66,6 +77,8 @@ def _train(config: DictConfig, run_dir: Path) -> float:
         run_dir.mkdir(parents=True, exist_ok=True)
         # The capacity in numbers: a run that is resumed with a later end keeps the replay it has.
         config.replay_capacity = trainer.replay_capacity
+        if "switch_frames" in config:
+            config.switch_frames = switch_frames(as_dict(config))  # the same for the change
         OmegaConf.save(config, run_dir / "config.yaml")
     row = trainer.run()
     save_run_analysis(trainer, run_dir)
@@ -79,6 +92,10 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
     agent_name, env_name = agent_settings.pop("name"), env_settings_.pop("name")
     train = TrainConfig(**{k: v for k, v in settings.items() if k not in _OWN})
     torch.manual_seed(train.seed)
+    if "switch_frames" in settings:
+        # Each environment counts its own steps, from the first one with a goal on.
+        after = switch_frames(settings) - _discovery_frames(settings)
+        env_settings_["switch_steps"] = max(1, after // settings["num_envs"])
 
     def world(offset: int, **kwargs: Any) -> EnvBase:
         return make_env(env_name, seed=train.seed + offset, **{**env_settings_, **kwargs})
@@ -92,7 +109,7 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
         agent,
         env,
         train,
-        eval_env=world(10_000, batch_size=EVAL_EPISODES),
+        eval_env=world(10_000, batch_size=settings.get("eval_episodes", 20)),
         discovery_env=(
             world(20_000, visits=visits, coverage=True, batch_size=batch_size)
             if discovers
@@ -103,6 +120,23 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
         probes=(SpectrumProbe(), OptionProbe(), SkillProbe()),
         logs=_logs(settings, run_dir),
     )
+
+
+def switch_frames(settings: dict[str, Any]) -> int:
+    """The frames of the run before the world changes: as set, or half of those in which it has a goal."""
+    given, discovery = settings["switch_frames"], _discovery_frames(settings)
+    total = settings["total_frames"]
+    frames = discovery + max(0, total - discovery) // 2 if given is None else given
+    if not discovery < frames < total:
+        raise ValueError(
+            f"switch_frames must lie between the end of discovery ({discovery}) and total_frames ({total}), "
+            f"got {frames}"
+        )
+    return frames
+
+
+def _discovery_frames(settings: dict[str, Any]) -> int:
+    return settings["agent"].get("discovery_frames") or 0
 
 
 def _logs(settings: dict[str, Any], run_dir: Path) -> list[Log]:
@@ -201,9 +235,15 @@ def _check_values(settings: dict[str, Any]) -> None:
         raise ValueError(
             f"resume={settings['resume']} is not the directory of a run: it has no config.yaml"
         )
-    num_envs = settings["num_envs"]
-    if not _fits(num_envs, int) or num_envs < 1:
-        raise ValueError(f"num_envs must be a whole number from 1 on, got {num_envs!r}")
+    for name in ("num_envs", "eval_episodes"):
+        if not _fits(settings[name], int) or settings[name] < 1:
+            raise ValueError(f"{name} must be a whole number from 1 on, got {settings[name]!r}")
+    if "switch_frames" in settings:
+        given = settings["switch_frames"]
+        if given is not None and not _fits(given, int):
+            raise ValueError(f"switch_frames must be int or null, got {given!r}")
+        if settings["resume"] is None:  # a resumed run has its own
+            switch_frames(settings)
     agent, env = dict(settings["agent"]), dict(settings["env"])
     name = agent.pop("name")
     check_dataclass(AGENTS[name].config, agent, "agent.")

@@ -46,7 +46,7 @@ def test_every_column_is_in_the_glossary(name):
         probes=(SpectrumProbe(), OptionProbe(), SkillProbe()),
     )
     columns = set(trainer.run())
-    numbered = {column for column in columns if re.fullmatch(r"option_climb_\d+", column)}
+    numbered = {column for column in columns if re.fullmatch(r"option_(climb|starts)_\d+", column)}
     assert "loss_main" in columns
     assert columns - numbered <= glossary()
     own = {"counts": "bonus", "rnd": "bonus", "ddqn": "eps", "ez_greedy": "option_share"}

@@ -39,14 +39,16 @@ def run(
     batch_size: Sequence[int] = (10,),
     resume: bool = False,
     agent_settings: dict[str, Any] | None = None,
+    name: str = "NineRooms",
+    world: dict[str, Any] | None = None,
     **config: Any,
 ) -> None:
     """A short run with everything that has a state: two worlds, evaluation, counts, a replay that overflows."""
     tune_process()
     for set_seed in (torch.manual_seed, np.random.seed, random.seed):
         set_seed(seed)
-    world = {"room_size": 3, "starts": "anywhere"}
-    env = make_env("NineRooms", batch_size=batch_size, seed=seed, visits="counts", **world)
+    world = {"room_size": 3, "starts": "anywhere"} if world is None else world
+    env = make_env(name, batch_size=batch_size, seed=seed, visits="counts", **world)
     known = {field.name for field in dataclasses.fields(AGENTS[agent].config)}
     small = {name: value for name, value in SMALL.items() if name in known}
     built = make_agent(agent, env, **{**small, **(agent_settings or {})})
@@ -55,9 +57,9 @@ def run(
         built,
         env,
         total_frames=frames,
-        eval_env=make_env("NineRooms", batch_size=3, seed=seed + 1, max_steps=20, **world),
+        eval_env=make_env(name, batch_size=3, seed=seed + 1, **{**world, "max_steps": 20}),
         discovery_env=make_env(
-            "NineRooms", batch_size=batch_size, seed=seed + 2, visits=counts, coverage=True, **world
+            name, batch_size=batch_size, seed=seed + 2, visits=counts, coverage=True, **world
         ),
         run_dir=run_dir,
         resume=resume,

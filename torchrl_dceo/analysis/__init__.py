@@ -1,5 +1,6 @@
 """Exact spectra, the measures that compare what was learned with them, and the pictures of a run."""
 
+from torchrl_dceo.analysis.adaptation import Adaptation, adaptations
 from torchrl_dceo.analysis.aggregates import Aggregate, aggregate, interquartile_mean
 from torchrl_dceo.analysis.curves import Progress, draw_learning_curve, read_progress
 from torchrl_dceo.analysis.figures import draw_eigenfunctions, draw_options, draw_visits
@@ -17,11 +18,13 @@ from torchrl_dceo.analysis.state_values import (
 from torchrl_dceo.analysis.stored import RunAnalysis, load_analysis, save_analysis
 
 __all__ = [
+    "Adaptation",
     "Aggregate",
     "OptionClimb",
     "Progress",
     "RunAnalysis",
     "Similarity",
+    "adaptations",
     "aggregate",
     "cosine_similarity",
     "draw_eigenfunctions",

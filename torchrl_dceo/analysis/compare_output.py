@@ -13,6 +13,7 @@ import numpy as np
 
 from torchrl_dceo.analysis.aggregates import aggregate, common_grid, on_grid
 from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.curves import mark_switch, switch_places
 from torchrl_dceo.analysis.study_folder import AgentRuns
 from torchrl_dceo.analysis.style import (
     COLOURS,
@@ -46,6 +47,16 @@ _HEAD = [
     "frames to first goal",
     "frames to return 0.5",
     "final coverage",
+]
+_SWITCH_HEAD = [
+    "agent",
+    "return before",
+    "return after",
+    "mean return since",
+    "frames to half of it",
+    "frames to a goal",
+    "options used again",
+    "same use",
 ]
 _TICK: dict[str, Any] = {
     "marker": "^",
@@ -90,6 +101,8 @@ def draw_comparison(
         describe(axes, x, label, title)
         for agent in reversed(agents):  # the first one on top
             _draw_agent(axes, agent, metric, grid, x, colours[agent.name], repetitions)
+        for place in sorted({place for run in logs for place in switch_places(run, x)}):
+            mark_switch(axes, place)
         axes.set_xlim(0, grid[-1])
         if metric.endswith("_return"):
             low, high = axes.dataLim.intervaly
@@ -184,12 +197,44 @@ def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return"
         table = [head, ["---"] * len(head), *(row[: len(head)] for row in rows)]
         lines = [f"| {' | '.join(cells)} |" for cells in table]
         parts.append("\n".join([f"### {world}", "", *lines]))
+        changed = [s for s in summaries if s.world == world and "switch_before" in s.measures]
+        if changed:
+            parts.append(_switch_table(changed))
     parts.append(
         "Final: mean over the last tenth of a run. Area: mean return over the run. IQM: interquartile mean "
         "over seeds (the mean of three or fewer), interval by stratified bootstrap. Frames: the median "
         "seed's, discovery included, and how many seeds got there."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _switch_table(summaries: Sequence[AgentSummary]) -> str:
+    table = [_SWITCH_HEAD, ["---"] * len(_SWITCH_HEAD)]
+    for summary in summaries:
+        means = (
+            _mean(summary.measures[f"switch_{name}"]) for name in ("before", "after", "area_after")
+        )
+        frames = (
+            _reached(_known(summary.measures[f"switch_{n}"])) for n in ("recovery", "goal_again")
+        )
+        use = (_mean(summary.measures[f"switch_{name}"]) for name in ("reused", "overlap"))
+        table.append([summary.agent, *means, *frames, *use])
+    lines = [f"| {' | '.join(cells)} |" for cells in table]
+    note = (
+        "Before, after: mean return over the last fifth of the stretch before and after the world changed, mean over "
+        "seeds. To half of it: frames from the change to half of the return before it, over the seeds that had one. "
+        "Options: the share of those used before that were used after, and how much of their distribution is the same."
+    )
+    return "\n".join(["After the world changed:", "", *lines, "", note])
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def _mean(values: Sequence[float]) -> str:
+    known = _known(values)
+    return f"{statistics.fmean(known):.2f}" if known else _NONE
 
 
 def _cells(summary: AgentSummary, metric: str) -> list[str]:

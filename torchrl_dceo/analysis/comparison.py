@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
+from torchrl_dceo.analysis.adaptation import Adaptation, adaptations
 from torchrl_dceo.analysis.aggregates import Aggregate, aggregate
 from torchrl_dceo.analysis.curves import Progress
 from torchrl_dceo.analysis.study_folder import AgentRuns
@@ -106,8 +107,9 @@ def summarize(
     """Measures every run that is finished and aggregates over seeds.
 
     Of each metric the final value and the area under the curve, and the frames to the first training return above
-    zero and to an evaluation return of 0.5. Agents that have finished equally many runs in all worlds
-    of several also get a summary over these, stratified by world.
+    zero and to an evaluation return of 0.5; where the world has changed, how the agent took the (first) change, see
+    :class:`~torchrl_dceo.analysis.adaptation.Adaptation`, by the first of the metrics that is a return. Agents that
+    have finished equally many runs in all worlds of several also get a summary over these, stratified by world.
 
     Args:
         study (mapping of str to AgentRuns): from :func:`~torchrl_dceo.analysis.study_folder.read_study`.
@@ -141,12 +143,22 @@ def _summary(
         measures[f"area_{metric}"] = [area_under_curve(run, metric) for run in runs]
     measures["frames_to_goal"] = [frames_to(run, "train_return", 0.0, strict=True) for run in runs]
     measures["frames_to_half"] = [frames_to(run, "eval_return", 0.5) for run in runs]
+    measures |= _adaptation(runs, metrics)
     aggregates = {
         name: aggregate(np.array(values)[:, None], repetitions=repetitions)
         for name, values in measures.items()
         if values and np.isfinite(values).all()
     }
     return AgentSummary(world, agent.name, len(runs), len(agent.seeds), measures, aggregates)
+
+
+def _adaptation(runs: Sequence[Progress], metrics: Sequence[str]) -> dict[str, list[float]]:
+    metric = next((name for name in metrics if name.endswith("return")), None)
+    changes = [] if metric is None else [adaptations(run, metric)[:1] for run in runs]
+    if not changes or not all(changes):
+        return {}
+    names = [field.name for field in fields(Adaptation)]
+    return {f"switch_{name}": [getattr(c, name) for (c,) in changes] for name in names}
 
 
 def _together(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Progress", "draw_learning_curve", "read_progress"]
+__all__ = ["Progress", "draw_learning_curve", "mark_switch", "read_progress", "switch_places"]
 
 PROGRESS_FILE = "progress.csv"
 """The log's name in the run directory."""
@@ -81,6 +81,7 @@ def draw_learning_curve(progress: Progress, num_states: int | None = None) -> Fi
     for axes, draw in zip(grid_of_axes(figure, len(panels), len(panels)), panels, strict=True):
         draw(axes, progress)
         _phases(axes, progress)
+        _switches(axes, progress)
     return figure
 
 
@@ -174,6 +175,40 @@ def _phases(axes: Axes, progress: Progress) -> None:
     for i in range(1, len(phases)):
         if phases[i] > phases[i - 1]:
             axes.axvline(frames[i - 1], color=COLOURS["quiet"], linestyle="--", linewidth=0.8)
+
+
+def _switches(axes: Axes, progress: Progress) -> None:
+    """A line where the world changes."""
+    for place in switch_places(progress):
+        mark_switch(axes, place)
+
+
+def switch_places(progress: Progress, x: str = "frames") -> list[float]:
+    """Where a run's world has changed, by the column ``map``: the last row of each map but the last.
+
+    Examples:
+        >>> from torchrl_dceo.analysis.curves import switch_places
+        >>> switch_places({"frames": [10.0, 20.0, 30.0], "map": [0.0, 0.0, 1.0]})
+        [20.0]
+    """
+    maps = progress.get("map", [])
+    return [progress[x][i - 1] for i in range(1, len(maps)) if maps[i] > maps[i - 1]]
+
+
+def mark_switch(axes: Axes, place: float) -> None:
+    """Draws a line across a panel, with its name at the foot."""
+    axes.axvline(place, color=COLOURS["second"], linestyle=(0, (4, 2)), linewidth=1, zorder=0.5)
+    axes.annotate(
+        "switch",
+        (place, 0),
+        xycoords=("data", "axes fraction"),
+        xytext=(3, 3),
+        textcoords="offset points",
+        fontsize=8,
+        color=COLOURS["second"],
+        rotation=90,
+        va="bottom",
+    )
 
 
 def _points(progress: Progress, name: str) -> tuple[list[float], list[float]]:

@@ -21,7 +21,7 @@ _STATES_PER_PASS = 1024
 def table_world(env: EnvBase) -> TableEnv | None:
     """Returns the world beneath an environment's transforms if its dynamics are a table, else ``None``.
 
-    Of a world that changes with time it is the stationary world of the map now in force.
+    Of a world that changes with time it is the stationary world of the map that its last step was made in.
 
     Args:
         env (EnvBase): any environment.
@@ -37,7 +37,7 @@ def table_world(env: EnvBase) -> TableEnv | None:
     while isinstance(env, TransformedEnv):
         env = env.base_env
     if isinstance(env, SwitchingGridWorldEnv):
-        return env.world(int(env._map_in_force().max()))
+        return env.world(int(env.map_index.max()))
     return env if isinstance(env, TableEnv) else None
 
 

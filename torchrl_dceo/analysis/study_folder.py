@@ -21,10 +21,10 @@ from torchrl_dceo.analysis.style import agent_colours
 __all__ = ["AgentRuns", "collect_run", "log_in_study", "read_study"]
 
 _KEPT = re.compile(
-    "frames|updates|episodes|phase|eps|seconds|train_return|eval_return|coverage|loss_.*|bonus|option_share"
+    "frames|updates|episodes|phase|map|eps|seconds|train_return|eval_return|coverage|loss_.*|bonus|option_share|option_starts_.*"
     "|option_climb|option_climb_start|option_return|cosine_similarity|subspace_similarity|orthogonality_error"
 )
-_WHOLE = {"frames", "updates", "episodes", "phase", "coverage"}
+_WHOLE = {"frames", "updates", "episodes", "phase", "map", "coverage"}
 _LARGEST = 40_000  # bytes
 # What may differ between runs of one agent.
 _FREE = {"seed", "run_dir", "resume", "progress", "checkpoint_period", "keep_checkpoints", "logger"}
@@ -101,9 +101,9 @@ def collect_run(
 ) -> Path:
     """Copies the log of a run into a study, with the columns that comparisons need.
 
-    A log of more than 40 KB is made shorter: neighbouring rows are merged, returns and losses by their mean, other
-    columns by their last number. ``config.yaml`` goes beside the logs, once for all seeds: a run with other settings
-    is refused, but for the seed and for what does not change its numbers.
+    A log of more than 40 KB is made shorter: neighbouring rows are merged, returns and losses by their mean, counts of
+    options by their sum, other columns by their last number. ``config.yaml`` goes beside the logs, once for all
+    seeds: a run with other settings is refused, but for the seed and for what does not change its numbers.
 
     Args:
         run_dir (path-like): the run's directory.
@@ -174,6 +174,8 @@ def _merged(progress: Progress, columns: list[str], length: int) -> Iterable[lis
             known = [v for v in progress[name][start : start + length] if math.isfinite(v)]
             if known and (name == "train_return" or name.startswith("loss_")):
                 row.append(sum(known) / len(known))
+            elif known and name.startswith("option_starts"):
+                row.append(sum(known))
             else:
                 row.append(known[-1] if known else math.nan)
         yield row

@@ -8,7 +8,7 @@ from torchrl_dceo.envs.cube import RubiksCubeEnv
 from torchrl_dceo.envs.env_state import get_env_state, set_env_state
 from torchrl_dceo.envs.factory import env_settings, list_envs, make_env
 from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.switching import SwitchingGridWorldEnv
+from torchrl_dceo.envs.switching import SwitchingGridWorldEnv, current_map, follow_map
 from torchrl_dceo.envs.table_env import TableEnv
 from torchrl_dceo.envs.transforms import (
     ActionNoise,
@@ -26,8 +26,10 @@ __all__ = [
     "StateCounts",
     "SwitchingGridWorldEnv",
     "TableEnv",
+    "current_map",
     "env_settings",
     "find_transform",
+    "follow_map",
     "get_env_state",
     "list_envs",
     "make_env",

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.envs.grid_world import GridWorldEnv
 from torchrl_dceo.envs.layouts import Layout, parse_layout
 
-__all__ = ["SwitchingGridWorldEnv"]
+__all__ = ["SwitchingGridWorldEnv", "current_map", "follow_map"]
 
 
 class SwitchingGridWorldEnv(GridWorldEnv):
@@ -59,6 +60,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
     _all_render_kinds: Tensor
     _all_observations: Tensor | None
     _switch_steps: Tensor
+    _held: int | None = None
 
     def __init__(
         self,
@@ -91,6 +93,35 @@ class SwitchingGridWorldEnv(GridWorldEnv):
             [237, 237]
         """
         return GridWorldEnv(self.layouts[index], **self._world_settings)
+
+    @property
+    def map_index(self) -> Tensor:
+        """Which map the last step of each environment was made in, int64 ``[*B]``; before the first one, map 0.
+
+        Examples:
+            >>> from torchrl_dceo.envs.switching import SwitchingGridWorldEnv
+            >>> env = SwitchingGridWorldEnv(["S..G", "G..S"], 2, slip=0.0)
+            >>> [(env.rollout(1), int(env.map_index))[1] for _ in range(3)]
+            [0, 0, 1]
+        """
+        return self._map_after((self._env_steps - 1).clamp(min=0))
+
+    def hold_map(self, index: int | None) -> None:
+        """Puts one map in force in all environments, however many steps they make; ``None`` lets them count again.
+
+        For evaluation: a world of its own that shows what the world of training shows, see :func:`follow_map`. It is no
+        part of :meth:`get_env_state`.
+
+        Examples:
+            >>> from torchrl_dceo.envs.switching import SwitchingGridWorldEnv
+            >>> env = SwitchingGridWorldEnv(["S..G", "G..S"], 100)
+            >>> env.hold_map(1)
+            >>> int(env.reset()["state_id"])
+            3
+        """
+        if index is not None and not 0 <= index < len(self.layouts):
+            raise ValueError(f"index must lie in [0, {len(self.layouts)}), got {index}")
+        self._held = index
 
     def render(self, state_ids: Tensor | None = None, *, tile_size: int = 16) -> Tensor:
         """Draws the environments in their present maps (or ``state_ids``, in the first map).
@@ -125,7 +156,12 @@ class SwitchingGridWorldEnv(GridWorldEnv):
             self.register_buffer(name, table, persistent=False)
 
     def _map_in_force(self) -> Tensor:
-        return torch.bucketize(self._env_steps, self._switch_steps, right=True)
+        return self._map_after(self._env_steps)
+
+    def _map_after(self, steps: Tensor) -> Tensor:
+        if self._held is not None:
+            return torch.full_like(steps, self._held)
+        return torch.bucketize(steps, self._switch_steps, right=True)
 
     def _draw_start(self) -> Tensor:
         self._map = self._map_in_force()
@@ -151,6 +187,53 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         row = self._map * self.num_states + self._state
         observation = self._all_observations.index_select(0, row.reshape(-1))
         return observation.view(*self.batch_size, *self._observation_shape)
+
+
+def current_map(env: EnvBase) -> int | None:
+    """Returns the map in which the last step of a world that changes was made; ``None`` for worlds that do not.
+
+    Of a batch it is that of the environment that has come furthest.
+
+    Args:
+        env (EnvBase): any environment, under any transforms.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.envs.switching import current_map
+        >>> env = make_env("NineRoomsGoalSwitch", switch_steps=5, batch_size=2)
+        >>> _ = env.rollout(6, break_when_any_done=False)
+        >>> current_map(env), current_map(make_env("NineRooms"))
+        (1, None)
+    """
+    world = _switching_world(env)
+    return None if world is None else int(world.map_index.max())
+
+
+def follow_map(follower: EnvBase, leader: EnvBase) -> None:
+    """Holds one world that changes in the map of another, from its next reset on; does nothing to other worlds.
+
+    Args:
+        follower (EnvBase): the world of evaluation, say.
+        leader (EnvBase): the world of training.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.envs.switching import current_map, follow_map
+        >>> leader, follower = (make_env("NineRoomsGoalSwitch", switch_steps=5) for _ in range(2))
+        >>> _ = leader.rollout(6)
+        >>> follow_map(follower, leader)
+        >>> current_map(follower)
+        1
+    """
+    world, index = _switching_world(follower), current_map(leader)
+    if world is not None and index is not None:
+        world.hold_map(index)
+
+
+def _switching_world(env: EnvBase) -> SwitchingGridWorldEnv | None:
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env if isinstance(env, SwitchingGridWorldEnv) else None
 
 
 def _check(maps: Sequence[Layout], steps: Sequence[int]) -> None:

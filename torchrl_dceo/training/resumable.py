@@ -16,7 +16,7 @@ from torchrl_dceo.training.agent import Agent
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.fingerprint import describe_agent, describe_env, plain
 from torchrl_dceo.training.loggers import CSVLog
-from torchrl_dceo.training.metrics import RunMetrics
+from torchrl_dceo.training.metrics import RunMetrics, num_options
 from torchrl_dceo.training.run_directory import RunDirectory
 from torchrl_dceo.training.run_state import (
     Counters,
@@ -158,7 +158,7 @@ class Resumable(ABC):
         # Copied: an optimizer goes on with the very tensors that it is given.
         self.agent.load_learning_state(copied(state["learning"]))
         self.replay.load_state_dict(state["replay"])
-        self.metrics = RunMetrics()
+        self.metrics = RunMetrics(num_options(self.agent))
         carrier = state["carrier"]
         self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
         self.last_row = dict(state["last_row"])

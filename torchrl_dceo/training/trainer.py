@@ -12,12 +12,12 @@ from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.envs import StateCounts, find_transform
+from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
 from torchrl_dceo.training.agent import Agent, Phase
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.evaluation import evaluate
 from torchrl_dceo.training.loggers import CSVLog
-from torchrl_dceo.training.metrics import RunMetrics
+from torchrl_dceo.training.metrics import RunMetrics, num_options
 from torchrl_dceo.training.progress import ProgressLine
 from torchrl_dceo.training.resumable import Resumable
 from torchrl_dceo.training.run_directory import RunDirectory
@@ -69,7 +69,7 @@ class Trainer(Resumable):
         self.agent = agent
         self.config = config
         self.counters = Counters()
-        self.metrics = RunMetrics()
+        self.metrics = RunMetrics(num_options(agent))
         self.probes = probes
         self.last_row: dict[str, float] = {}
         self.unevaluated: dict[str, float] | None = None
@@ -77,6 +77,10 @@ class Trainer(Resumable):
         self.env = self._prepare(env)
         self.eval_env = None if eval_env is None else self._prepare(eval_env)
         self.discovery_env = None if discovery_env is None else self._prepare(discovery_env)
+        if self.discovery_env is not None:
+            follow_map(
+                self.discovery_env, self.env
+            )  # discovery comes before any change of the world
         self.replay = agent.replay.make(self.env, self.replay_capacity, config.seed)
         self._collector: Collector | None = None
         self._batch_frames = 0  # of the collector
@@ -272,6 +276,9 @@ class Trainer(Resumable):
         }
         if self.coverage is not None:
             row["coverage"] = self.coverage
+        index = current_map(self.env)
+        if index is not None:
+            row["map"] = index
         if evaluated:
             row.update(self._evaluation())
         row["seconds"] = round(counters.seconds, 3)
@@ -283,6 +290,7 @@ class Trainer(Resumable):
     def _evaluation(self) -> dict[str, float]:
         row = {}
         if self.eval_env is not None:
+            follow_map(self.eval_env, self.env)
             row["eval_return"] = evaluate(self.agent.policy, self.eval_env)
         for probe in self.probes:
             row.update(probe(self))
