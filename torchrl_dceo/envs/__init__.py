@@ -1,7 +1,8 @@
-"""The worlds of the paper: torch-native grids, the cube and MiniGrid object worlds.
+"""The worlds of the paper: torch-native grids, the cube, MiniGrid object worlds and Atari games.
 
 The MiniGrid worlds themselves are in :mod:`torchrl_dceo.envs.minigrid_worlds`, which registers them
-with gymnasium when it is imported; :func:`make_env` does so when it builds one.
+with gymnasium when it is imported; :func:`make_env` does so when it builds one. The Atari environments are in
+:mod:`torchrl_dceo.envs.atari` and :mod:`torchrl_dceo.envs.atari_vector`, imported when a game is asked for.
 """
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv

@@ -15,6 +15,7 @@ from torchrl.envs import (
     EnvBase,
     InitTracker,
     ParallelEnv,
+    RewardClipping,
     RewardSum,
     SerialEnv,
     StepCounter,
@@ -31,6 +32,7 @@ from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
 __all__ = ["env_settings", "list_envs", "make_env"]
 
 _GYM_PREFIX, _GYM_SUFFIX = "torchrl_dceo/", "-v0"
+_ATARI_PREFIX = "Atari/"
 _MAP_CHARACTERS = set("#. SGX\n")
 # Half of the million frames of the grid recipes; the paper says "a certain number".
 _SWITCH_STEPS = 500_000
@@ -113,6 +115,32 @@ def _gym_id(name: str) -> str:
     return f"{_GYM_PREFIX}{name}{_GYM_SUFFIX}"
 
 
+def _atari(name: str) -> _World:
+    # ale-py is only imported when a game is asked for.
+    from torchrl_dceo.envs.atari import AtariEnv
+    from torchrl_dceo.envs.atari_games import rom_path
+
+    game = name.removeprefix(_ATARI_PREFIX)
+    rom_path(game)  # or an error that names the game that was meant
+
+    def build(
+        *, batch_size: torch.Size, vector: bool = False, num_threads: int = 0, **settings: Any
+    ) -> EnvBase:
+        if not vector:
+            if num_threads:
+                raise ValueError(f"num_threads={num_threads} has no use without vector=True")
+            return AtariEnv(game, batch_size=batch_size, **settings)
+        from torchrl_dceo.envs.atari_vector import AtariVectorEnv
+
+        for setting in ("positions", "ram"):
+            if settings.pop(setting, None):
+                raise ValueError(f"vector=True gives no memory: leave out {setting}")
+        return AtariVectorEnv(game, batch_size=batch_size, num_threads=num_threads, **settings)
+
+    names = _settings_of(AtariEnv) | {"vector", "num_threads", "clip_rewards"}
+    return _World(build, frozenset(names - {"game"}))
+
+
 _TORCH_WORLDS: dict[str, Callable[[], _World]] = {
     **{name: functools.partial(_grid, layout) for name, layout in maps.MAPS.items()},
     "NineRoomsGoalSwitch": functools.partial(_switching, maps.nine_rooms_goal_switch),
@@ -120,6 +148,7 @@ _TORCH_WORLDS: dict[str, Callable[[], _World]] = {
     "RubiksCube222": lambda: _World(RubiksCubeEnv, frozenset(_settings_of(RubiksCubeEnv))),
 }
 _OBJECT_WORLDS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
+_ATARI_WORLDS = ("MontezumaRevenge",)
 
 
 def list_envs() -> list[str]:
@@ -130,7 +159,7 @@ def list_envs() -> list[str]:
         >>> list_envs()[:4]
         ['NineRooms', 'FourRooms', 'Maze', 'GridMaze']
     """
-    return [*_TORCH_WORLDS, *_OBJECT_WORLDS]
+    return [*_TORCH_WORLDS, *_OBJECT_WORLDS, *_ATARI_WORLDS]
 
 
 def env_settings(name: str | Path | Layout) -> list[str]:
@@ -163,10 +192,14 @@ def _find_world(name: str | Path | Layout) -> _World:
         return _TORCH_WORLDS[name]()
     if isinstance(name, str) and (name in _OBJECT_WORLDS or name.startswith(_GYM_PREFIX)):
         return _minigrid(name)
+    if isinstance(name, str) and (name in _ATARI_WORLDS or name.startswith(_ATARI_PREFIX)):
+        return _atari(name)
     if _is_map(name):
         settings = frozenset(_settings_of(GridWorldEnv))
         return _World(functools.partial(GridWorldEnv, name), settings)
-    raise _unknown("environment", str(name), (*list_envs(), "or a map or the path of one"))
+    raise _unknown(
+        "environment", str(name), (*list_envs(), "Atari/<game>", "or a map or the path of one")
+    )
 
 
 def make_env(
@@ -182,14 +215,14 @@ def make_env(
     """Builds any world with the transforms that the recipes need.
 
     Navigation worlds, their switching variants and the cube are batched tensors; the object worlds
-    are MiniGrid environments, several of them run by TorchRL's ``SerialEnv`` (or ``ParallelEnv``). All of
-    them have ``pixels`` (or ``observation``), ``state_id``, ``is_init`` and ``episode_reward``, categorical
-    actions, and work with TorchRL's collectors.
+    are MiniGrid environments, several of them run by TorchRL's ``SerialEnv`` (or ``ParallelEnv``); Atari
+    games are emulators. All of them have ``pixels`` (or ``observation``), ``state_id``, ``is_init`` and
+    ``episode_reward``, categorical actions, and work with TorchRL's collectors.
 
     Args:
         name (str, Path or Layout): one of :func:`list_envs`; a gymnasium id of this package
-            (``"torchrl_dceo/NineRooms-v0"``) for the MiniGrid version of a world; or a map, as text or
-            as the path of a file.
+            (``"torchrl_dceo/NineRooms-v0"``) for the MiniGrid version of a world; any other Atari game
+            (``"Atari/Pong"``); or a map, as text or as the path of a file.
 
     Keyword Args:
         batch_size (int or Sequence[int]): how many environments; ``()`` for one without batch
@@ -205,7 +238,10 @@ def make_env(
         **settings: the world's own, see :func:`env_settings`: ``slip``, ``max_steps``, ``coverage`` (no
             reward and no goal) for all of them; ``observation``, ``tile_size``, ``goal_visible``, ``goals``,
             ``starts`` for grids; ``room_size``, ``switch_steps``, ``max_depth``, ``num_obstacles``, …;
-            ``parallel=True`` runs object worlds in processes of their own.
+            ``parallel=True`` runs object worlds in processes of their own. Of Atari games, those of
+            :class:`~torchrl_dceo.envs.atari.AtariEnv`; ``clip_rewards`` (default ``True``: to [-1, 1] for
+            learning, while ``episode_reward`` stays true); ``vector=True`` for ALE's threads, see
+            :class:`~torchrl_dceo.envs.atari_vector.AtariVectorEnv`, with ``num_threads``.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -229,11 +265,19 @@ def make_env(
     shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
     if "parallel" in world.settings:
         settings.setdefault("parallel", False)
+    clips = "clip_rewards" in world.settings and settings.pop("clip_rewards", True)
     base = world.build(batch_size=shape, device=device, **settings)
     base.set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
     chain: list[Any] = [InitTracker(), RewardSum()]
+    if clips:
+        # After the sum: learners see the clipped reward, and ``episode_reward`` is the true return.
+        chain.append(RewardClipping(-1.0, 1.0))
     if step_counter:
         chain.append(StepCounter())
+    if visits is not None and "state_id" not in base.full_observation_spec.keys():
+        raise ValueError(
+            "visits needs to know the state, but this world gives no state_id (as Atari games with vector=True)"
+        )
     if isinstance(visits, StateCounts):
         if visits.counts.numel() != num_states(base):
             raise ValueError(

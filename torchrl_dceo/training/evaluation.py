@@ -11,8 +11,11 @@ __all__ = ["evaluate"]
 
 
 @torch.no_grad()
-def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 10_000) -> float:
+def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 30_000) -> float:
     """Mean return of the first episode of each environment in the batch, under the greedy policy.
+
+    The return is the entry ``episode_reward`` of TorchRL's ``RewardSum``, if there is one: it is the true one where the
+    learner sees clipped rewards. Otherwise the rewards are summed.
 
     Args:
         policy (TensorDictModuleBase): the agent's policy.
@@ -29,11 +32,14 @@ def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 10_000
     """
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         step = env.reset()
-        total = torch.zeros(env.batch_size)
-        running = torch.ones(env.batch_size, dtype=torch.bool)
+        total = torch.zeros(env.batch_size, device=env.device)
+        running = torch.ones_like(total, dtype=torch.bool)
         for _ in range(max_steps):
             now, step = env.step_and_maybe_reset(policy(step))
-            total += torch.where(running, now["next", "reward"].reshape(env.batch_size), 0.0)
+            so_far = now.get(("next", "episode_reward"), None)
+            if so_far is None:
+                so_far = total + now["next", "reward"].reshape(env.batch_size)
+            total = torch.where(running, so_far.reshape(env.batch_size), total)
             running &= ~now["next", "done"].reshape(env.batch_size)
             if not running.any():
                 break

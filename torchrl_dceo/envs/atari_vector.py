@@ -1,0 +1,196 @@
+"""Many Atari games at once, in the threads of ALE's own C++ vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from ale_py.vector_env import AtariVectorEnv as ALEVector
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.envs.atari_games import minimal_actions, rom_path
+
+__all__ = ["AtariVectorEnv"]
+
+_CPU = torch.device("cpu")  # where the emulators draw
+
+
+class AtariVectorEnv(EnvBase):
+    """A batch of Atari games in C++ threads: the pictures of :class:`~torchrl_dceo.envs.atari.AtariEnv`, less besides.
+
+    For throughput on a machine with many cores. What it cannot do, because ALE's vector environment does not offer it:
+
+    - no memory, hence no ``room``, ``position`` or ``state_id``, and no coverage of rooms;
+    - no exact resume: the games' state cannot be read. :meth:`set_env_state` goes on with *new* games, and the episodes
+      that were on are cut: their next step moves nothing, gives no reward and is ``truncated``, so that what is stored
+      is still right;
+    - sticky actions come from the emulator: the same law, other draws than ``AtariEnv`` with the same seed.
+
+    ALE resets a game in the very step that ends it (its only mode that TorchRL can follow); the picture that ended
+    the episode and the first one of the next are told apart here. A reset in the middle of a game works too. Rewards
+    are the game's own, and are not clipped by ALE. Stacks are made here: ALE fills them up with black at the start of
+    an episode, where replay repeats the first picture.
+
+    Args:
+        game (str): as for ``AtariEnv``.
+
+    Keyword Args:
+        batch_size (Sequence[int]): how many games; one dimension.
+        num_threads (int): 0: as many as games or processors, whichever are fewer. Default: 0.
+        sticky, frame_skip, frame_stack, size, max_steps, coverage, full_actions, seed, device: as for ``AtariEnv``.
+
+    Examples:
+        >>> from torchrl_dceo.envs.atari_vector import AtariVectorEnv
+        >>> env = AtariVectorEnv("Pong", batch_size=[3], num_threads=1, seed=0)
+        >>> env.rollout(5)["pixels"].shape
+        torch.Size([3, 5, 4, 84, 84])
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        game: str,
+        *,
+        batch_size: Sequence[int],
+        num_threads: int = 0,
+        sticky: float = 0.25,
+        frame_skip: int = 4,
+        frame_stack: int = 4,
+        size: int = 84,
+        max_steps: int | None = 27_000,
+        coverage: bool = False,
+        full_actions: bool = False,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        rom = rom_path(game).stem
+        if len(batch_size) != 1:
+            raise ValueError(
+                f"the vector environment has one batch dimension, got batch_size {list(batch_size)}"
+            )
+        super().__init__(device=torch.device(device), batch_size=torch.Size(batch_size))
+        self.game = game
+        self.frame_stack = frame_stack
+        self.max_steps = max_steps
+        self.coverage = coverage
+        count = self.batch_size.numel()
+        self._games = ALEVector(
+            rom,
+            count,
+            num_threads=num_threads,
+            # In frames, whatever ALE calls it; none is 2^30, a year of play.
+            max_num_frames_per_episode=2**30 if max_steps is None else max_steps * frame_skip,
+            repeat_action_probability=sticky,
+            full_action_space=full_actions,
+            autoreset_mode="SameStep",
+            img_height=size,
+            img_width=size,
+            stack_num=1,
+            frameskip=frame_skip,
+            noop_max=0,
+            reward_clipping=False,
+            use_fire_reset=False,
+        )
+        self._num_actions = len(minimal_actions(game, full_actions))
+        self._stack = torch.zeros((count, frame_stack, size, size), dtype=torch.uint8)
+        self._first = self._stack[:, :1]  # of the episode that ALE has begun where one is over
+        self._begun = torch.zeros(count, dtype=torch.bool)
+        self._started = False
+        self._cut = False
+        self._make_specs(size)
+        self._set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
+
+    def _make_specs(self, size: int) -> None:
+        shape, device = self.batch_size, self.device
+        flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
+        pixels = Bounded(
+            0, 255, shape=(*shape, self.frame_stack, size, size), dtype=torch.uint8, device=device
+        )
+        self.observation_spec = Composite({"pixels": pixels}, shape=shape, device=device)
+        self.action_spec = Categorical(
+            self._num_actions, shape=shape, dtype=torch.int64, device=device
+        )
+        self.reward_spec = Unbounded(shape=(*shape, 1), dtype=torch.float32, device=device)
+        self.full_done_spec = Composite(
+            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=shape, device=device
+        )
+
+    def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        count = self.batch_size.numel()
+        fresh = torch.ones(count, dtype=torch.bool) if mask is None else mask.reshape(count).cpu()
+        first = self._first.clone()
+        # Games that ALE has begun anew need no reset: what they show is the start.
+        needed = fresh & ~self._begun if self._started else torch.ones_like(fresh)
+        if needed.any():
+            options = {"reset_mask": needed.numpy()} if self._started else None
+            shown, _ = self._games.reset(seed=self._draw_seeds(int(needed.sum())), options=options)
+            first[needed] = torch.from_numpy(np.array(shown)[needed.numpy()])
+            self._started = True
+        self._stack = torch.where(fresh.view(-1, 1, 1, 1), first, self._stack)
+        self._begun = self._begun & ~fresh
+        off = torch.zeros(count, dtype=torch.bool)
+        return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
+
+    def _draw_seeds(self, count: int) -> np.ndarray:
+        return torch.randint(2**31 - 1, (count,), generator=self._generator).numpy()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if self._cut:
+            return self._cut_episodes()
+        actions = tensordict.get("action").cpu().numpy()
+        shown, rewards, over, cut, info = self._games.step(actions)
+        terminated, truncated = torch.from_numpy(np.array(over)), torch.from_numpy(np.array(cut))
+        done = terminated | truncated
+        newest = torch.from_numpy(np.array(shown))
+        if done.any():
+            self._first, self._begun = newest, done
+            final = torch.from_numpy(np.array(info["final_obs"]))
+            newest = torch.where(done.view(-1, 1, 1, 1), final, newest)
+        self._stack = torch.cat([self._stack[:, 1:], newest], dim=1)
+        reward = torch.from_numpy(np.array(rewards)).float()
+        return self._pack(
+            reward=torch.zeros_like(reward) if self.coverage else reward,
+            done=done,
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def _cut_episodes(self) -> TensorDictBase:
+        self._cut = False
+        on = torch.ones(self.batch_size, dtype=torch.bool)
+        off = torch.zeros_like(on)
+        return self._pack(reward=off.float(), done=on, terminated=off, truncated=on.clone())
+
+    def _pack(self, **entries: Tensor) -> TensorDictBase:
+        packed = {key: value.unsqueeze(-1) for key, value in entries.items()}
+        packed["pixels"] = self._stack
+        result = TensorDict._new_unsafe(packed, batch_size=self.batch_size, device=_CPU)
+        return result if self.device == _CPU else result.to(self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        if seed is None:
+            return
+        self._generator = torch.Generator().manual_seed(seed)
+        self._started = False  # all games are reset, and seeded, by the next reset
+
+    def get_env_state(self) -> dict[str, Tensor]:
+        """Returns what can be saved: the pictures that the games show, and the generator of their seeds."""
+        return {"stack": self._stack.clone(), "generator": self._generator.get_state()}
+
+    def set_env_state(self, state: dict[str, Tensor]) -> None:
+        """Goes on with new games: the next step cuts the episodes that were on (``truncated``) and moves nothing."""
+        if state["stack"].shape != self._stack.shape:
+            raise ValueError(
+                f"the saved pictures have shape {list(state['stack'].shape)}, but those of this "
+                f"environment have {list(self._stack.shape)}"
+            )
+        self._stack = state["stack"].cpu().clone()
+        self._generator.set_state(state["generator"].cpu())
+        self._started, self._cut = False, True
+        self._begun = torch.zeros_like(self._begun)
