@@ -56,6 +56,10 @@ def draw() -> None:
         env = make_env(world, seed=1)
         env.reset()
         save(name, env.base_env.render(tile_size=16))
+    montezuma = make_env("MontezumaRevenge", seed=0)
+    montezuma.reset()
+    screen = montezuma.base_env.render()
+    save("montezuma", screen.repeat_interleave(2, 0).repeat_interleave(3, 1))  # wide pixels
     overview = []
     for world in ("NineRooms", "Maze", "ObstructedKey"):
         env = make_env(world, seed=1)

@@ -160,7 +160,9 @@ class TestPositions:
         assert left.tolist() == [[73, 235], [69, 235]]
         down = _play(env, _named(env, ("DOWN", 12)))["next", "position"]
         y = down[:, 1]
-        assert (down[y > 192, 0] == 77).all()  # straight down the ladder, onto a belt that moves to the left
+        assert (
+            down[y > 192, 0] == 77
+        ).all()  # straight down the ladder, onto a belt that moves to the left
         assert (y[1:] <= y[:-1]).all() and y[-1] == 192  # the platform beneath
         up = _play(env, _named(env, ("DOWN", 8), ("UP", 12)))["next", "position"]
         assert up[7, 1] < 235 and up[-1].tolist() == [77, 235]

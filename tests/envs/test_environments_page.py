@@ -26,6 +26,11 @@ def test_every_world_has_a_row_with_its_numbers():
         env = make_env(name)
         states, actions, sees, shortest, limit = (cell.strip(" |") for cell in row.split(" | "))
         assert int(re.sub(r"\D", "", states)) == num_states(env)
+        if name == "MontezumaRevenge":
+            assert int(re.sub(r"\D", "", actions)) == env.action_spec.space.n
+            assert [int(n) for n in re.findall(r"\d+", sees)] == [4, 84, 84]
+            assert int(re.sub(r"\D", "", limit)) == env.base_env.max_steps
+            continue
         assert actions.startswith("9" if "Cube" in name else "4")
         assert ("pickup" in actions) == (env.action_spec.space.n == 6)
         key = "observation" if "Cube" in name else "pixels"

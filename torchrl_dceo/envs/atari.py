@@ -52,7 +52,7 @@ class AtariEnv(EnvBase):
         max_steps (int, optional): agent steps an episode. Default: 27,000 (30 minutes of play).
         coverage (bool): no reward. Games still end. Default: ``False``.
         full_actions (bool): all 18 actions of the joystick, also those that do nothing here. Default: ``False``.
-        positions (RamMap, optional): where in memory the player is. Default: what is known of the game.
+        positions (RamMap or tuple, optional): where in memory the player is. Default: what is known of the game.
         ram (bool): whether the memory is an entry. Default: ``False``.
         seed (int, optional): by default drawn from torch's global generator.
         device (torch.device or str): where the entries go. Default: ``"cpu"``.
@@ -102,7 +102,7 @@ class AtariEnv(EnvBase):
         self.frame_stack = frame_stack
         self.max_steps = max_steps
         self.coverage = coverage
-        self.positions = ram_map(game) if positions is None else positions
+        self.positions = ram_map(game) if positions is None else RamMap(*positions)
         self.has_ram = ram
         self._resize = AreaResize(SCREEN, (size, size))
         self._joystick = minimal_actions(game, full_actions)
