@@ -114,12 +114,55 @@ def test_each_phase_moves_what_it_names(untrained):
 
 
 def test_the_policy_acts_with_the_weights_that_the_losses_train(untrained):
-    """Every trained parameter of the policy belongs to a loss, and it has those of the main learner."""
+    """By their target networks: every parameter of the policy is one of those, and an update moves it."""
     agent = untrained.agent
     of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
-    assert of_policy <= set().union(*map(storages, losses(agent).values()))
-    main = {p.untyped_storage().data_ptr() for p in trained_parameters(losses(agent)["main"])}
-    assert main <= of_policy
+    targets = {
+        t.data.untyped_storage().data_ptr()
+        for loss in losses(agent).values()
+        for name in ("target_value_network_params", "target_option_network_params")
+        if hasattr(loss, name)
+        for t in getattr(loss, name).values(True, True)
+    }
+    assert of_policy <= targets
+    before = [p.clone() for p in agent.policy.parameters()]
+    agent.update(untrained.replay.sample(), Phase("all"))
+    for old, new, learned in zip(before, agent.policy.parameters(), learned_by(agent), strict=True):
+        torch.testing.assert_close(new, old + 0.01 * (learned - old))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(before, agent.policy.parameters(), strict=True)
+    )
+
+
+def learned_by(agent: Agent) -> list[Tensor]:
+    """The learned parameters beneath those that the policy acts by, in the same order."""
+    found = []
+    for name in ("main", "option"):
+        if name in agent.objectives:
+            found += trained_parameters(agent.objectives[name])
+    return found
+
+
+def test_frozen_options_stay_where_they_were(untrained):
+    """Their target network too, which they act by: it must not run after the last weights."""
+    agent = untrained.agent
+    if "option" not in agent.objectives:
+        return
+    loss = agent.objectives["option"]
+    for parameter in trained_parameters(loss):
+        parameter.data += 0.1
+    before = loss.target_option_network_params.data.clone()
+    agent.update(untrained.replay.sample(), Phase("learning", objectives=("main",)))
+    assert (loss.target_option_network_params.data == before).all()
+
+
+@pytest.mark.parametrize("settings", [{"act_by_average": False}, {"target_tau": None}])
+def test_without_averages_the_policy_has_the_learned_weights(settings):
+    agent = make_agent("dceo", make_world(), **settings)
+    of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
+    for name in ("main", "option"):
+        learned = trained_parameters(agent.objectives[name])
+        assert {p.untyped_storage().data_ptr() for p in learned} <= of_policy
 
 
 @pytest.mark.parametrize("world", WORLDS)

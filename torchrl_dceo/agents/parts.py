@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
+from tensordict import TensorDictParams
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import nn
@@ -20,6 +21,7 @@ from torchrl_dceo.modules import (
     GreedyActor,
     OptionExplorationModule,
     OptionQValueActor,
+    averaged,
 )
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
@@ -31,6 +33,7 @@ from torchrl_dceo.objectives import (
 from torchrl_dceo.training.agent import ReplaySettings
 
 NetworkFn = Callable[[int], nn.Module]
+Actor = TypeVar("Actor", bound=nn.Module)
 
 
 @dataclass
@@ -46,6 +49,7 @@ class LearnerConfig:
     target_period: int = (
         250  # hard ones, in updates: 1000 steps at one update per 4, as in the authors' code
     )
+    act_by_average: bool = True  # ours: act by soft target networks, see docs/options.md
     loss_function: str = "smooth_l1"  # the authors clip TD errors
     eps_init: float = 1.0  # the authors' later research code
     eps_end: float = 0.1  # the authors' later research code
@@ -150,7 +154,12 @@ def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor,
     actor = GreedyActor(net, in_keys=[observation_key(env)], spec=spec)
     loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
-    return actor, loss
+    return _acting(actor, loss.target_value_network_params, config), loss
+
+
+def _acting(actor: Actor, target: TensorDictParams, config: LearnerConfig) -> Actor:
+    """The actor that a policy uses: its loss's target network where that is an average of the learned weights."""
+    return averaged(actor, target) if config.act_by_average and config.target_tau else actor
 
 
 def make_options(
@@ -171,7 +180,7 @@ def make_options(
         options_per_update=config.options_per_update,
     )
     loss.make_value_estimator(gamma=option_gamma(learner, config))
-    return actor, loss
+    return _acting(actor, loss.target_option_network_params, learner), loss
 
 
 def option_gamma(learner: LearnerConfig, config: OptionConfig) -> float:

@@ -1,5 +1,6 @@
 """Actors, exploration modules and rewards that compose into a TorchRL policy or pipeline."""
 
+from torchrl_dceo.modules.averaged import averaged
 from torchrl_dceo.modules.bonus import CountBonus, RNDBonus
 from torchrl_dceo.modules.centring import Centred, CentringFit
 from torchrl_dceo.modules.cic_reward import CICReward
@@ -27,4 +28,5 @@ __all__ = [
     "RunningMoments",
     "RunningNormalizer",
     "SkillScores",
+    "averaged",
 ]

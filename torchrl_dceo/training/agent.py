@@ -159,7 +159,11 @@ class Agent(nn.Module):
         self.optimizer.step()
         self.optimizer.zero_grad()
         for target in self.targets:
-            target.step()
+            # A frozen loss keeps its target: options may act by it, and as it was when they were frozen.
+            if phase.objectives is None or any(
+                self.objectives[name] is target.loss_module for name in phase.objectives
+            ):
+                target.step()
         for name, objective in self.objectives.items():
             dual_step = getattr(objective, "dual_step", None)
             if callable(dual_step) and (phase.objectives is None or name in phase.objectives):
