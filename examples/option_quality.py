@@ -12,12 +12,12 @@ import sys
 
 import torch
 from tensordict.nn import TensorDictModule
-from torchrl.objectives import HardUpdate
+from torchrl.objectives import HardUpdate, SoftUpdate
 
 from torchrl_dceo.analysis import exact_eigenfunctions, option_climb, state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.modules import Centred, CentringFit, EigenReward, OptionQValueActor
+from torchrl_dceo.modules import Centred, CentringFit, EigenReward, OptionQValueActor, averaged
 from torchrl_dceo.modules.networks import MultiHeadNet, grid_net
 from torchrl_dceo.objectives import OptionDQNLoss
 from torchrl_dceo.runtime import tune_process
@@ -30,11 +30,12 @@ parser.add_argument("--seed", type=int, default=0)
 arguments = parser.parse_args()
 
 ENVS, OPTIONS = 16, 10
-SETTINGS = [  # steps of a transition, reward, discount, updates between targets, pictures centred
-    *itertools.product((5, 3, 1), ("telescoped",), (0.99,), (250,), (False,)),
-    *itertools.product((5, 1), ("telescoped", "potential"), (0.95,), (50,), (False,)),
-    *itertools.product((1,), ("potential",), (0.99, 0.9), (50,), (False,)),
-    (1, "potential", 0.95, 50, True),
+SETTINGS = [  # steps of a transition, reward, discount, targets (updates between, or τ), pictures centred, averaged
+    *itertools.product((5, 3, 1), ("telescoped",), (0.99,), (250,), (False,), (False,)),
+    *itertools.product((5, 1), ("telescoped", "potential"), (0.95,), (50,), (False,), (False,)),
+    *itertools.product((1,), ("potential",), (0.99, 0.9), (50,), (False,), (False,)),
+    (1, "potential", 0.95, 50, True, False),
+    *itertools.product((1,), ("potential",), (0.95,), (0.01,), (True,), (False, True)),
 ]
 tune_process()
 torch.manual_seed(arguments.seed)
@@ -49,7 +50,9 @@ encoder = TensorDictModule(table, in_keys=["state_id"], out_keys=["representatio
 data = env.rollout(3000, break_when_any_done=False)
 
 
-def climbed(steps: int, mode: str, gamma: float, period: int, centred: bool) -> list[float]:
+def climbed(
+    steps: int, mode: str, gamma: float, targets: float, centred: bool, average: bool
+) -> list[float]:
     """Trains ten options; how much they climb after each quarter of the updates."""
     torch.manual_seed(arguments.seed)
     replay = make_replay_buffer(
@@ -71,7 +74,11 @@ def climbed(steps: int, mode: str, gamma: float, period: int, centred: bool) -> 
     )
     loss = OptionDQNLoss(actor)
     loss.make_value_estimator(gamma=gamma)
-    target = HardUpdate(loss, value_network_update_interval=period)
+    if targets < 1:
+        target = SoftUpdate(loss, tau=targets)
+    else:
+        target = HardUpdate(loss, value_network_update_interval=targets)
+    acting = averaged(actor, loss.target_option_network_params) if average else actor
     optimizer = torch.optim.Adam(
         [p for p in loss.parameters() if p.requires_grad], lr=5e-4, fused=True
     )
@@ -83,7 +90,7 @@ def climbed(steps: int, mode: str, gamma: float, period: int, centred: bool) -> 
         target.step()
         if update % (arguments.updates // 4) == 0:
             climb = option_climb(
-                state_values(actor, world), eigenfunctions[:, 1:], world.next_state
+                state_values(acting, world), eigenfunctions[:, 1:], world.next_state
             )
             scores.append(round(float(climb.mean().nanmean()), 3))
     return scores
@@ -92,7 +99,9 @@ def climbed(steps: int, mode: str, gamma: float, period: int, centred: bool) -> 
 out = open(arguments.csv, "w", newline="") if arguments.csv else sys.stdout  # noqa: SIM115
 table_of_scores = csv.writer(out)
 quarters = [arguments.updates * quarter // 4 for quarter in (1, 2, 3, 4)]
-table_of_scores.writerow(["n_steps", "reward_mode", "gamma", "target_period", "centred", *quarters])
+table_of_scores.writerow(
+    ["n_steps", "reward_mode", "gamma", "targets", "centred", "averaged", *quarters]
+)
 for setting in SETTINGS:
     table_of_scores.writerow([*setting, *climbed(*setting)])
     out.flush()
