@@ -114,33 +114,21 @@ def test_each_phase_moves_what_it_names(untrained):
 
 
 def test_the_policy_acts_with_the_weights_that_the_losses_train(untrained):
-    """By their target networks: every parameter of the policy is one of those, and an update moves it."""
+    """The main learner's own, and the options' averages, which an update moves by a hundredth."""
     agent = untrained.agent
-    of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
-    targets = {
-        t.data.untyped_storage().data_ptr()
-        for loss in losses(agent).values()
-        for name in ("target_value_network_params", "target_option_network_params")
-        if hasattr(loss, name)
-        for t in getattr(loss, name).values(True, True)
-    }
-    assert of_policy <= targets
-    before = [p.clone() for p in agent.policy.parameters()]
+    main = {p.untyped_storage().data_ptr() for p in trained_parameters(losses(agent)["main"])}
+    of_policy = {p.untyped_storage().data_ptr(): p for p in agent.policy.parameters()}
+    assert main <= set(of_policy)
+    acting = [p for place, p in of_policy.items() if place not in main]
+    if "option" not in agent.objectives:
+        assert not acting
+        return
+    before = [p.clone() for p in acting]
     agent.update(untrained.replay.sample(), Phase("all"))
-    for old, new, learned in zip(before, agent.policy.parameters(), learned_by(agent), strict=True):
-        torch.testing.assert_close(new, old + 0.01 * (learned - old))
-    assert any(
-        not torch.equal(a, b) for a, b in zip(before, agent.policy.parameters(), strict=True)
-    )
-
-
-def learned_by(agent: Agent) -> list[Tensor]:
-    """The learned parameters beneath those that the policy acts by, in the same order."""
-    found = []
-    for name in ("main", "option"):
-        if name in agent.objectives:
-            found += trained_parameters(agent.objectives[name])
-    return found
+    learned = trained_parameters(agent.objectives["option"])
+    for old, new, goal in zip(before, acting, learned, strict=True):
+        torch.testing.assert_close(new, old + 0.01 * (goal - old))
+    assert any(not torch.equal(old, new) for old, new in zip(before, acting, strict=True))
 
 
 def test_frozen_options_stay_where_they_were(untrained):
@@ -156,7 +144,7 @@ def test_frozen_options_stay_where_they_were(untrained):
     assert (loss.target_option_network_params.data == before).all()
 
 
-@pytest.mark.parametrize("settings", [{"act_by_average": False}, {"target_tau": None}])
+@pytest.mark.parametrize("settings", [{"average_options": False}, {"target_tau": None}])
 def test_without_averages_the_policy_has_the_learned_weights(settings):
     agent = make_agent("dceo", make_world(), **settings)
     of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
-from tensordict import TensorDictParams
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import nn
@@ -33,7 +32,6 @@ from torchrl_dceo.objectives import (
 from torchrl_dceo.training.agent import ReplaySettings
 
 NetworkFn = Callable[[int], nn.Module]
-Actor = TypeVar("Actor", bound=nn.Module)
 
 
 @dataclass
@@ -49,7 +47,6 @@ class LearnerConfig:
     target_period: int = (
         250  # hard ones, in updates: 1000 steps at one update per 4, as in the authors' code
     )
-    act_by_average: bool = True  # ours: act by soft target networks, see docs/options.md
     loss_function: str = "smooth_l1"  # the authors clip TD errors
     eps_init: float = 1.0  # the authors' later research code
     eps_end: float = 0.1  # the authors' later research code
@@ -77,6 +74,7 @@ class OptionConfig:
     )
     independent_networks: bool = False  # one network an option instead of a shared trunk
     options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
+    average_options: bool = True  # ours: act by soft target networks, see docs/options.md
     one_step_options: bool = (
         True  # ours: see docs/options.md; the paper's options take n steps, as the main learner
     )
@@ -154,12 +152,7 @@ def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor,
     actor = GreedyActor(net, in_keys=[observation_key(env)], spec=spec)
     loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
-    return _acting(actor, loss.target_value_network_params, config), loss
-
-
-def _acting(actor: Actor, target: TensorDictParams, config: LearnerConfig) -> Actor:
-    """The actor that a policy uses: its loss's target network where that is an average of the learned weights."""
-    return averaged(actor, target) if config.act_by_average and config.target_tau else actor
+    return actor, loss
 
 
 def make_options(
@@ -180,7 +173,9 @@ def make_options(
         options_per_update=config.options_per_update,
     )
     loss.make_value_estimator(gamma=option_gamma(learner, config))
-    return _acting(actor, loss.target_option_network_params, learner), loss
+    if config.average_options and learner.target_tau is not None:
+        actor = averaged(actor, loss.target_option_network_params)
+    return actor, loss
 
 
 def option_gamma(learner: LearnerConfig, config: OptionConfig) -> float:
