@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrl_dceo.envs import GridWorldEnv
+from torchrl_dceo.envs import GridWorldEnv, TableEnv
 
 __all__ = ["Pairs", "collect_pairs"]
 
@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
 
 
 def collect_pairs(
-    world: GridWorldEnv,
+    world: TableEnv,
     samples: int,
     *,
     starts: Literal["uniform", "one"] = "uniform",
@@ -43,7 +43,7 @@ def collect_pairs(
     from its neighbours and from the noise.
 
     Args:
-        world (GridWorldEnv): the map.
+        world (TableEnv): a map, or the table of an object world.
         samples (int): how many pairs, at least.
 
     Keyword Args:
@@ -74,14 +74,7 @@ def collect_pairs(
     if repeat < 1:
         raise ValueError(f"repeat must be at least 1, got {repeat}")
     walkers = -(-samples // episode_steps)
-    env = GridWorldEnv(
-        world.layout,
-        observation="xy",
-        coverage=True,
-        starts="anywhere" if starts == "uniform" else None,
-        batch_size=[walkers],
-        seed=seed,
-    )
+    env = _walkers(world, walkers, starts == "uniform", seed)
     generator = torch.Generator().manual_seed(seed + 1)
     actions = torch.randint(env.num_actions, (episode_steps, walkers), generator=generator)
     if repeat > 1:
@@ -101,3 +94,25 @@ def collect_pairs(
         ahead = torch.empty(time.shape).geometric_(1 - discount, generator=generator).long()
     last = (time + ahead).clamp(max=episode_steps)
     return Pairs(path[:, :-1].reshape(-1), path.gather(1, last).reshape(-1))
+
+
+def _walkers(world: TableEnv, count: int, anywhere: bool, seed: int) -> TableEnv:
+    """As many copies of a world, side by side, without a goal."""
+    starts: Literal["anywhere"] | None = "anywhere" if anywhere else None
+    if isinstance(world, GridWorldEnv):
+        return GridWorldEnv(
+            world.layout,
+            observation="xy",
+            coverage=True,
+            starts=starts,
+            batch_size=[count],
+            seed=seed,
+        )
+    # MiniGrid takes a second to import: only for its worlds.
+    from torchrl_dceo.envs.minigrid_worlds.state_table import KeyDoorTableEnv
+
+    if not isinstance(world, KeyDoorTableEnv):
+        raise TypeError(
+            f"pairs come from a GridWorldEnv or a KeyDoorTableEnv, got {type(world).__name__}"
+        )
+    return KeyDoorTableEnv(world.table, coverage=True, starts=starts, batch_size=[count], seed=seed)

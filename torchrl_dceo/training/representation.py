@@ -21,7 +21,7 @@ from torchrl_dceo.analysis import (
 )
 from torchrl_dceo.analysis.pair_spectra import PairSpectrum, pair_eigenfunctions
 from torchrl_dceo.analysis.similarity import span_alignment
-from torchrl_dceo.envs import GridWorldEnv
+from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.envs.study_maps import find_map
 from torchrl_dceo.modules.networks import grid_net, mlp_net
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
@@ -152,15 +152,17 @@ class LearnedRepresentation(NamedTuple):
     """What :func:`learn_representation` returns.
 
     Attributes:
-        world (GridWorldEnv): the map.
+        world (TableEnv): the world; a GridWorldEnv where the config names a map.
         encoder (TensorDictModule): from ``state_id`` to ``representation``.
         learned (Tensor): f in every state, ``[S, d]``.
-        exact (Tensor): the eigenfunctions of the uniformly random walk, ``[S, d]``.
+        exact (Tensor): the eigenfunctions of the uniformly random walk, ``[S, d]``; where steps cannot be taken back,
+            as with keys, those of its pairs of states, see
+            :func:`~torchrl_dceo.analysis.pair_spectra.pair_eigenfunctions`.
         eigenvalues (Tensor): theirs, ``[d]``.
         rows (list of dict): the log, one row an evaluation.
     """
 
-    world: GridWorldEnv
+    world: TableEnv
     encoder: TensorDictModule
     learned: Tensor
     exact: Tensor
@@ -171,6 +173,7 @@ class LearnedRepresentation(NamedTuple):
 def learn_representation(
     config: RepresentationConfig,
     *,
+    world: TableEnv | None = None,
     observations: Tensor | None = None,
     report: Callable[[Row], None] | None = None,
 ) -> LearnedRepresentation:
@@ -189,6 +192,8 @@ def learn_representation(
         config (RepresentationConfig): the run.
 
     Keyword Args:
+        world (TableEnv, optional): a world whose states can be listed, in place of ``config.map``: the
+            :class:`~torchrl_dceo.envs.minigrid_worlds.state_table.KeyDoorTableEnv` of an object world, seen in pixels.
         observations (Tensor, optional): what the encoder sees of each state, ``[S, ...]``, in place of what
             ``config.observation`` names.
         report (callable, optional): called with every row as it is made.
@@ -203,7 +208,8 @@ def learn_representation(
         >>> result.learned.shape, result.rows[-1]["step"]
         (torch.Size([10, 3]), 5)
     """
-    world = GridWorldEnv(find_map(config.map), observation=config.observation, coverage=True)
+    if world is None:
+        world = GridWorldEnv(find_map(config.map), observation=config.observation, coverage=True)
     pairs = collect_pairs(
         world,
         config.samples,
@@ -217,7 +223,7 @@ def learn_representation(
     if observations is None:
         observations = world.observe(torch.arange(world.num_states))
         if config.observation == "pixels" and config.centre_pixels:
-            observations = _standardised(observations)
+            observations = _standardised(observations, measure.kept.bool())
     torch.manual_seed(config.seed)
     net = StateNet(_network(observations, config), observations)
     encoder = TensorDictModule(net, in_keys=["state_id"], out_keys=["representation"])
@@ -232,10 +238,12 @@ def learn_representation(
     return LearnedRepresentation(world, encoder, learned, measure.exact, measure.eigenvalues, rows)
 
 
-def _standardised(pixels: Tensor) -> Tensor:
+def _standardised(pixels: Tensor, kept: Tensor) -> Tensor:
     """Without the mean image, and of unit variance: walls are always the same, and drown the agent's one pixel."""
-    centred = pixels.float() - pixels.float().mean(0)
-    return centred / centred.std().clamp(min=1e-6)
+    # A grid shows what its unreachable states would look like; a table of objects has nothing there.
+    kept = kept if bool((~kept).any()) and not pixels[~kept].any() else torch.ones_like(kept)
+    centred = pixels.float() - pixels[kept].float().mean(0)
+    return centred / centred[kept].std().clamp(min=1e-6)
 
 
 def _network(observations: Tensor, config: RepresentationConfig) -> nn.Module:
@@ -301,18 +309,30 @@ def _annealed(config: RepresentationConfig, progress: float) -> float:
 class _Measure:
     """Compares an encoder with the exact eigenfunctions and with the best that the data allow."""
 
-    def __init__(self, world: GridWorldEnv, pairs: Pairs, config: RepresentationConfig) -> None:
+    def __init__(self, world: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
         d = config.dimensions
         self.world = world
-        # With uniform starts every open cell is a start.
-        everywhere = config.starts == "uniform"
+        # With uniform starts every open cell is a start; of an object world, every state that occurs.
+        everywhere = config.starts == "uniform" and isinstance(world, GridWorldEnv)
         starts = torch.arange(world.num_states) if everywhere else world._starts
         self.kept = reachable_states(world.next_state, starts).double()
         if d > int(self.kept.sum()):
             raise ValueError(
                 f"dimensions must not exceed the {int(self.kept.sum())} states that can be reached, got {d}"
             )
-        self.eigenvalues, self.exact = exact_eigenfunctions(world, d, rho=self.kept)
+        if isinstance(world, GridWorldEnv):
+            self.eigenvalues, self.exact = exact_eigenfunctions(world, d, rho=self.kept)
+        else:
+            # A key that is taken stays taken: no even weight of the states is stationary, and the objective's own
+            # spectrum, that of all pairs of one step, is the one to compare with.
+            states = self.kept.nonzero().flatten()
+            spectrum = pair_eigenfunctions(
+                states.repeat_interleave(world.num_actions),
+                world.next_state[states].flatten(),
+                world.num_states,
+                d,
+            )
+            self.eigenvalues, self.exact = spectrum.eigenvalues, spectrum.eigenfunctions
         self.data: PairSpectrum | None = None
         if len(pairs.states.unique()) >= d:
             self.data = pair_eigenfunctions(*pairs, world.num_states, d)
