@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 # One thread a process: the networks are small, and tests run one process a core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench miniworld clean
+# What the 3D worlds draw with (Debian, Ubuntu).
+MESA := libegl1 libgl1 libglu1-mesa
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,6 +31,15 @@ lint: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Mesa's libraries for the 3D worlds, where apt may be used; their Python package comes with .venv.
+miniworld: $(VENV)/.installed
+	@if $(BIN)/python -c "from torchrl_dceo.envs.miniworld_headless import why_not; raise SystemExit(why_not() is not None)"; then \
+		echo "the 3D worlds can be drawn"; \
+	elif ! command -v apt-get > /dev/null; then echo "no apt-get here: install $(MESA) by hand"; exit 1; \
+	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $(MESA); \
+	elif sudo -n true 2> /dev/null; then sudo apt-get update -qq && sudo apt-get install -y -qq $(MESA); \
+	else echo "run as root: apt-get install -y $(MESA)"; exit 1; fi
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache

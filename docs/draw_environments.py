@@ -25,6 +25,11 @@ OBJECTS = {
     "obstructed_key": "ObstructedKey",
 }
 
+MINIWORLDS = {
+    "miniworld_four_rooms": "MiniWorldFourRooms",
+    "my_way_home_sparse": "MyWayHomeSparse",
+}
+
 
 def save(name: str, *pictures: Tensor) -> None:
     """Puts pictures [H, W, 3] of one height side by side, white between them."""
@@ -60,6 +65,10 @@ def draw() -> None:
     montezuma.reset()
     screen = montezuma.base_env.render()
     save("montezuma", screen.repeat_interleave(2, 0).repeat_interleave(3, 1))  # wide pixels
+    for name, world in MINIWORLDS.items():
+        env = make_env(world, seed=1)
+        env.reset()
+        save(name, *(fit(env.base_env.render(top=top), 240) for top in (True, False)))
     overview = []
     for world in ("NineRooms", "Maze", "ObstructedKey"):
         env = make_env(world, seed=1)

@@ -27,6 +27,9 @@ from torchrl_dceo.envs.layouts import parse_layout
 
 MAP = "S..\n.#.\n..G"
 OBJECT_WORLDS = ["EscapeRoom", "RoomsWithObstacles", "ObstructedKey"]
+# Tested in test_miniworld.py, where their extra is installed.
+MINIWORLDS = ["MiniWorldFourRooms", "MyWayHomeSparse"]
+FLAT = [name for name in list_envs() if name not in MINIWORLDS]
 
 
 def _walk(env, steps, seed=0):
@@ -51,11 +54,12 @@ def test_list():
         "RubiksCube222",
         *OBJECT_WORLDS,
         "MontezumaRevenge",
+        *MINIWORLDS,
     ]
 
 
 class TestEveryWorld:
-    @pytest.mark.parametrize("name", [*list_envs(), MAP])
+    @pytest.mark.parametrize("name", [*FLAT, MAP])
     @pytest.mark.parametrize("batch_size", [(), 2])
     @pytest.mark.parametrize("coverage", [False, True])
     def test_specs(self, name, batch_size, coverage):
@@ -79,7 +83,7 @@ class TestEveryWorld:
         assert data[key].dtype == (torch.float32 if key == "observation" else torch.uint8)
         assert (data["state_id"] < num_states(env)).all()
 
-    @pytest.mark.parametrize("name", list_envs())
+    @pytest.mark.parametrize("name", FLAT)
     def test_collector(self, name):
         env = make_env(name, batch_size=2, seed=0, visits="counts", max_steps=5)
         collector = Collector(
@@ -89,7 +93,7 @@ class TestEveryWorld:
         assert [data.numel() for data in batches] == [20, 20]
         assert all(data["is_init"].any() for data in batches)
 
-    @pytest.mark.parametrize("name", list_envs()[:-1])  # Atari's: test_atari.py
+    @pytest.mark.parametrize("name", FLAT[:-1])  # Atari's: test_atari.py
     @pytest.mark.parametrize("batch_size", [(), 2])
     def test_seeds(self, name, batch_size):
         def states(seed):
@@ -304,7 +308,7 @@ def test_every_setting_listed_is_accepted_by_its_world():
         "tile_size": 2,
         "vector": False,
     }
-    for name in list_envs():
+    for name in FLAT:
         for setting in env_settings(name):
             make_env(name, **{setting: values[setting]}).reset()
 

@@ -111,6 +111,28 @@ def _make_minigrid(name: str, **settings: Any) -> EnvBase:
     return MiniGridWorldEnv(name, **settings)
 
 
+def _miniworld(name: str) -> _World:
+    # Needs an extra and Mesa's libraries, and says so if they are missing.
+    from torchrl_dceo.envs.miniworld_worlds import WORLDS
+
+    short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
+
+    def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
+        from torchrl_dceo.envs.miniworld_env import MiniWorldEnv3D
+
+        make = functools.partial(MiniWorldEnv3D, short, **settings)
+        if not batch_size:
+            return make()
+        if len(batch_size) > 1:
+            raise ValueError(
+                f"{short} runs in one batch dimension, got batch_size {list(batch_size)}"
+            )
+        return (ParallelEnv if parallel else SerialEnv)(batch_size[0], make)
+
+    names = _settings_of(WORLDS[short]) - {"render_mode"}
+    return _World(build, frozenset(names | {"parallel"}))
+
+
 def _gym_id(name: str) -> str:
     return f"{_GYM_PREFIX}{name}{_GYM_SUFFIX}"
 
@@ -149,6 +171,7 @@ _TORCH_WORLDS: dict[str, Callable[[], _World]] = {
 }
 _OBJECT_WORLDS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
 _ATARI_WORLDS = ("MontezumaRevenge",)
+_MINIWORLDS = ("MiniWorldFourRooms", "MyWayHomeSparse")
 
 
 def list_envs() -> list[str]:
@@ -159,7 +182,7 @@ def list_envs() -> list[str]:
         >>> list_envs()[:4]
         ['NineRooms', 'FourRooms', 'Maze', 'GridMaze']
     """
-    return [*_TORCH_WORLDS, *_OBJECT_WORLDS, *_ATARI_WORLDS]
+    return [*_TORCH_WORLDS, *_OBJECT_WORLDS, *_ATARI_WORLDS, *_MINIWORLDS]
 
 
 def env_settings(name: str | Path | Layout) -> list[str]:
@@ -190,6 +213,8 @@ def _is_map(name: str | Path | Layout) -> bool:
 def _find_world(name: str | Path | Layout) -> _World:
     if isinstance(name, str) and name in _TORCH_WORLDS:
         return _TORCH_WORLDS[name]()
+    if name in (*_MINIWORLDS, *map(_gym_id, _MINIWORLDS)):
+        return _miniworld(str(name))
     if isinstance(name, str) and (name in _OBJECT_WORLDS or name.startswith(_GYM_PREFIX)):
         return _minigrid(name)
     if isinstance(name, str) and (name in _ATARI_WORLDS or name.startswith(_ATARI_PREFIX)):

@@ -1,0 +1,407 @@
+"""The 3D worlds, where MiniWorld can draw; the worlds of the package are the reference."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from needs_miniworld import needs_miniworld
+from torchrl.envs.utils import check_env_specs
+
+from torchrl_dceo.envs import (
+    StateCounts,
+    env_settings,
+    find_transform,
+    get_env_state,
+    make_env,
+    set_env_state,
+)
+
+WORLDS = ["MiniWorldFourRooms", "MyWayHomeSparse"]
+LEFT, RIGHT, FORWARD = range(3)
+
+pytestmark = needs_miniworld
+
+
+@pytest.fixture(scope="module")
+def four_rooms():
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+
+    return MiniWorldFourRooms()
+
+
+@pytest.fixture(scope="module")
+def my_way_home():
+    from torchrl_dceo.envs.miniworld_worlds import MyWayHomeSparse
+
+    return MyWayHomeSparse()
+
+
+@pytest.fixture(scope="module")
+def packages_four_rooms():
+    """Drawn and loaded by the package alone."""
+    from miniworld.envs.fourrooms import FourRooms
+    from miniworld.opengl import Texture
+
+    import torchrl_dceo.envs.miniworld_worlds  # noqa: F401  (headless)
+
+    # Ours are in use already, and stay in use; the package finds none and loads its own.
+    Texture.tex_cache.clear()
+    return FourRooms(window_width=80, window_height=60)
+
+
+# FourRooms is the package's
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_four_rooms_is_the_packages_step_by_step(four_rooms, packages_four_rooms, seed):
+    ours, theirs = four_rooms, packages_four_rooms
+    (seen, _), (expected, _) = ours.reset(seed=seed), theirs.reset(seed=seed)
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        difference = np.abs(seen["pixels"].transpose(1, 2, 0).astype(int) - expected)
+        # Bytes instead of floats, and four samples instead of their mean in float: rounding.
+        assert difference.max() <= 3 and difference.mean() < 0.2
+        assert seen["pose"].tolist() == pytest.approx(
+            [*theirs.agent.pos[[0, 2]], theirs.agent.dir], abs=1e-5
+        )
+        action = int(rng.choice(3, p=[0.2, 0.2, 0.6]))
+        seen, *outcome, _ = ours.step(action)
+        expected, *theirs_outcome, _ = theirs.step(action)
+        assert outcome == theirs_outcome
+        if outcome[1]:
+            break
+
+
+def test_the_next_episodes_are_the_packages_too(four_rooms, packages_four_rooms):
+    """Rooms are built once, but agent and box are placed by the same draws."""
+    for seed in (5, None, None):
+        four_rooms.reset(seed=seed)
+        packages_four_rooms.reset(seed=seed)
+        for ours, theirs in zip(four_rooms.entities, packages_four_rooms.entities, strict=True):
+            np.testing.assert_array_equal(ours.pos, theirs.pos)
+            assert ours.dir == theirs.dir
+
+
+def test_reward_and_end_at_the_box(four_rooms):
+    env = four_rooms
+    env.reset(seed=0)
+    env.box.pos = np.array([-4.0, 0.0, -4.0])
+    env.agent.pos, env.agent.dir = np.array([-4.0 + 2.0, 0.0, -4.0]), math.pi
+    rewards = []
+    while True:
+        _, reward, terminated, truncated, _ = env.step(FORWARD)
+        rewards.append(reward)
+        if terminated:
+            break
+    assert not truncated and rewards[:-1] == [0.0] * (len(rewards) - 1)
+    assert rewards[-1] == pytest.approx(1 - 0.2 * len(rewards) / 250)
+    reach = env.box.radius + env.agent.radius + 1.1 * 0.15
+    assert np.linalg.norm(env.agent.pos - env.box.pos) < reach
+
+
+def test_time_is_up_without_termination():
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+
+    env = MiniWorldFourRooms(max_steps=3, coverage=True)
+    env.reset(seed=0)
+    assert [env.step(LEFT)[2:4] for _ in range(3)] == [
+        (False, False),
+        (False, False),
+        (False, True),
+    ]
+
+
+# MyWayHomeSparse
+
+
+def walk_to(env, x: float, z: float) -> list[tuple[float, bool]]:
+    """Turns towards a point and goes there, by the three actions alone."""
+    outcomes = []
+    for _ in range(400):
+        dx, dz = x - env.agent.pos[0], z - env.agent.pos[2]
+        if math.hypot(dx, dz) < 0.2:
+            break
+        turn = (math.atan2(-dz, dx) - env.agent.dir + math.pi) % (2 * math.pi) - math.pi
+        action = FORWARD if abs(turn) < math.radians(8) else (LEFT if turn > 0 else RIGHT)
+        outcomes.append(env.step(action)[1:3])
+        if outcomes[-1][1]:
+            break
+    return outcomes
+
+
+def test_the_way_home(my_way_home):
+    """The documented way leads to the goal, gives +1 once, and takes about as long as documented."""
+    from torchrl_dceo.envs.miniworld_worlds.my_way_home import GOAL, HALLWAYS, START
+
+    env = my_way_home
+    env.reset(seed=0)
+    assert tuple(env.agent.pos[[0, 2]]) == env._centre(START) and env.agent.dir == 0
+    way = "IJFGCBA"
+    assert way[0] == START and way[-1] == GOAL
+    assert all("".join(sorted(pair)) in HALLWAYS for pair in itertools.pairwise(way))
+    outcomes = [outcome for room in way for outcome in walk_to(env, *env._centre(room))]
+    assert outcomes[-1] == (1.0, True) and not any(reward for reward, _ in outcomes[:-1])
+    assert 200 <= len(outcomes) <= 260 and env.step_count < env.max_episode_steps
+
+
+def test_the_hallways_make_a_tree(my_way_home):
+    from torchrl_dceo.envs.miniworld_worlds.my_way_home import HALLWAYS, ROOMS
+
+    assert len(HALLWAYS) == len(ROOMS) - 1
+    reached = {"A"}
+    for _ in ROOMS:
+        reached |= {room for pair in HALLWAYS if set(pair) & reached for room in pair}
+    assert reached == set(ROOMS)
+
+
+def test_walls_hold(my_way_home):
+    """From E, which only leads back to the start, no straight way reaches A, its neighbour."""
+    env = my_way_home
+    env.reset(seed=0)
+    walk_to(env, *env._centre("E"))
+    outcomes = walk_to(env, *env._centre("A"))
+    assert len(outcomes) == 400 and not any(done for _, done in outcomes)
+
+
+def test_two_worlds_in_one_process_are_drawn_each_as_itself(four_rooms, my_way_home):
+    alone = four_rooms.reset(seed=0)[0]["pixels"]
+    my_way_home.reset(seed=0)
+    again = four_rooms.observe()["pixels"]
+    np.testing.assert_array_equal(alone, again)
+    assert np.abs(alone.astype(int) - my_way_home.observe()["pixels"]).mean() > 10
+
+
+# States
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_cells_and_free_positions(name, four_rooms, my_way_home):
+    env = four_rooms if name == WORLDS[0] else my_way_home
+    plan = env.floor_plan
+    points = plan.lattice(0.5)
+    assert plan.is_free(points).all()
+    env.reset(seed=0)
+    env.entities = [env.agent]
+    rng = np.random.default_rng(0)
+    anywhere = rng.uniform(plan.low - 1, plan.high + 1, (400, 2))
+    inside = np.array(
+        [any(room.point_inside(np.array([x, 0, z])) for room in env.rooms) for x, z in anywhere]
+    )
+    hits = np.array([bool(env.intersect(env.agent, np.array([x, 0, z]), 0.4)) for x, z in anywhere])
+    np.testing.assert_array_equal(plan.is_free(anywhere), inside & ~hits)
+    assert 50 < plan.is_free(anywhere).sum() < 350
+    cells = {plan.cell_of(x, z) for x, z in plan.lattice(0.1)}
+    assert cells == set(range(env.num_states))
+    for number, (x, z) in enumerate(plan.cell_centres):
+        assert plan.cell_of(x, z) == number
+
+
+def test_moves_stay_on_the_free_floor(four_rooms):
+    env = four_rooms
+    env.reset(seed=3)
+    rng = np.random.default_rng(3)
+    for _ in range(150):
+        env.step(int(rng.choice(3, p=[0.1, 0.1, 0.8])))
+        assert env.floor_plan.is_free(env.agent.pos[[0, 2]])
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_observe_at_changes_nothing_and_sees_what_the_agent_would(name, four_rooms, my_way_home):
+    env = four_rooms if name == WORLDS[0] else my_way_home
+    env.reset(seed=0)
+    for _ in range(5):
+        env.step(FORWARD)
+    before = env.get_state()
+    x, _, z = env.agent.pos
+    pictures = env.observe_at(np.array([[x, z], [0.0, -4.0]]), env.agent.dir)
+    np.testing.assert_array_equal(pictures[0], env.observe()["pixels"])
+    assert not np.array_equal(pictures[0], pictures[1])
+    after = env.get_state()
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+
+
+# Under TorchRL
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("batch_size", [(), 2])
+def test_specs(name, batch_size):
+    env = make_env(name, batch_size=batch_size, seed=0, visits="coverage", step_counter=True)
+    check_env_specs(env)
+    shape = () if batch_size == () else (2,)
+    data = env.rollout(4, break_when_any_done=False)
+    assert data["pixels"].shape == (*shape, 4, 3, 60, 80) and data["pixels"].dtype == torch.uint8
+    assert data["pose"].shape == (*shape, 4, 3)
+    assert data["state_id"].shape == data["action"].shape == (*shape, 4)
+    assert int(find_transform(env, StateCounts).counts.sum()) > 4
+
+
+def test_saved_state_continues_identically():
+    settings = {"batch_size": 2, "max_steps": 25}
+    env = make_env("MiniWorldFourRooms", seed=0, **settings)
+    data = env.rollout(12, break_when_any_done=False)[:, -1]["next"].exclude("reward")
+    saved = get_env_state(env)
+    assert all(isinstance(value, torch.Tensor) for value in saved.values())
+    other = make_env("MiniWorldFourRooms", seed=9, **settings)
+    other.reset()
+    set_env_state(other, saved)
+
+    def go_on(env):
+        generator = torch.Generator().manual_seed(1)
+        # Past the end of the episode, so that the saved generator places agent and box.
+        return env.rollout(
+            30,
+            lambda td: td.set("action", torch.randint(3, env.batch_size, generator=generator)),
+            auto_reset=False,
+            tensordict=data.clone(),
+            break_when_any_done=False,
+        )
+
+    one, two = go_on(env), go_on(other)
+    for key in ("pixels", "pose", "state_id", "is_init", ("next", "reward"), ("next", "done")):
+        assert torch.equal(one[key], two[key]), key
+    assert one["is_init"].any()
+
+
+def test_a_saved_state_of_another_kind_is_refused(four_rooms):
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+
+    other = MiniWorldFourRooms(coverage=True)
+    with pytest.raises(ValueError, match="2 things in it, but this one has 1"):
+        other.set_state(four_rooms.get_state())
+
+
+def test_coverage_has_no_goal():
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+
+    env = MiniWorldFourRooms(coverage=True)
+    env.reset(seed=0)
+    # Where the box would be, and straight at it.
+    x, _, z = env.box.pos
+    env.agent.pos = np.array([x, 0.0, z])
+    assert env.step(LEFT)[1:3] == (0.0, False)
+    red = env.observe_at(np.array([[x - 1.5, z]]), 0.0)[0]
+    assert not ((red[0] > 150) & (red[1] < 60)).any()
+
+
+@pytest.mark.slow
+def test_worker_processes_give_the_same_as_one():
+    walks = []
+    for parallel in (False, True):
+        env = make_env("MiniWorldFourRooms", batch_size=2, seed=3, parallel=parallel)
+        generator = torch.Generator().manual_seed(0)
+        walks.append(
+            env.rollout(
+                20,
+                lambda td, generator=generator: td.set(
+                    "action", torch.randint(3, (2,), generator=generator)
+                ),
+                break_when_any_done=False,
+            )["next", "pixels"].clone()
+        )
+        env.close()
+    assert torch.equal(*walks)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_setting_is_taken_and_others_refused(name):
+    values = {
+        "cell_size": 2.0,
+        "coverage": True,
+        "max_steps": 7,
+        "obs_height": 42,
+        "obs_width": 44,
+        "parallel": False,
+        "samples": 1,
+    }
+    assert env_settings(name) == sorted(values)
+    env = make_env(name, seed=0, **values)
+    assert env.reset()["pixels"].shape == (3, 42, 44)
+    assert env.base_env.num_states < make_env(name).base_env.num_states
+    with pytest.raises(
+        ValueError, match=r"unknown setting of .* 'sample' \(did you mean 'samples'"
+    ):
+        make_env(name, sample=1)
+
+
+def test_bad_values(four_rooms):
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+
+    for settings, message in (
+        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"render_mode": "human"}, "render_mode must be 'rgb_array' or None, got 'human'"),
+        ({"cell_size": 0}, "cell_size must be positive, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MiniWorldFourRooms(**settings)
+    with pytest.raises(ValueError, match=r"action must lie in \[0, 3\), got 3"):
+        four_rooms.step(3)
+
+
+def test_gymnasium_knows_the_worlds():
+    import gymnasium as gym
+    from gymnasium.utils.env_checker import check_env
+
+    import torchrl_dceo.envs.miniworld_worlds  # noqa: F401
+
+    env = gym.make("torchrl_dceo/MyWayHomeSparse-v0", render_mode="rgb_array")
+    check_env(env.unwrapped, skip_render_check=True)
+    env.reset(seed=0)
+    assert env.render().shape == (600, 800, 3)
+
+
+def test_pictures_for_people():
+    env = make_env("MyWayHomeSparse", seed=0)
+    env.reset()
+    above = env.base_env.render(top=True)
+    assert above.shape == env.base_env.render().shape == (600, 800, 3)
+    green = (above[..., 1] > 150) & (above[..., 0] < 50) & (above[..., 2] < 50)
+    # The goal, top left of the plan.
+    assert green.any() and green.nonzero().float().mean(0)[1] < 200
+
+
+# What is missing
+
+
+@pytest.mark.parametrize(
+    ("missing", "wanted"),
+    [("pyglet", "torchrl-dceo[miniworld]"), ("miniworld", "torchrl-dceo[miniworld]")],
+)
+def test_a_missing_package_is_one_sentence(missing, wanted):
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+from torchrl_dceo.envs import list_envs, make_env
+assert "MyWayHomeSparse" in list_envs()
+try:
+    make_env("MyWayHomeSparse")
+except ImportError as error:
+    assert {wanted!r} in str(error) and "\\n" not in str(error), error
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_missing_library_is_one_sentence_with_the_apt_line():
+    code = """
+import pyglet.lib
+def fail(*names, **kwargs):
+    raise ImportError(f'Library "{names[0]}" not found.')
+pyglet.lib.load_library = pyglet.lib.loader.load_library = fail
+from torchrl_dceo.envs import make_env
+try:
+    make_env("MyWayHomeSparse")
+except ImportError as error:
+    assert "apt-get install -y libegl1 libgl1 libglu1-mesa" in str(error), error
+    assert "not found): apt" in str(error) and "\\n" not in str(error), error
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

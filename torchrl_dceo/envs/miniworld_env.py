@@ -1,0 +1,61 @@
+"""The MiniWorld worlds as TorchRL environments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchrl.envs import GymEnv
+
+if TYPE_CHECKING:
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorld3D
+
+__all__ = ["MiniWorldEnv3D"]
+
+
+class MiniWorldEnv3D(GymEnv):
+    """One MiniWorld world of this package under TorchRL: categorical actions, ``pixels``, ``state_id``, ``pose``.
+
+    It is ``GymEnv`` of the registered world, with what the other worlds offer too: ``num_states``, saving and
+    restoring in mid-episode, and a picture for people. Needs the extra ``miniworld`` and Mesa's libraries.
+
+    Args:
+        name (str): ``"MiniWorldFourRooms"`` or ``"MyWayHomeSparse"``.
+        **kwargs: the arguments of the world, and those of ``GymEnv`` such as ``device``.
+    """
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        # Here, so that a worker process that is handed this class registers the worlds too.
+        from torchrl_dceo.envs.miniworld_worlds import WORLDS
+
+        if name not in WORLDS:
+            raise ValueError(f"unknown world {name!r}; the worlds are {', '.join(WORLDS)}")
+        kwargs = {"categorical_action_encoding": True, "device": "cpu", **kwargs}
+        super().__init__(f"torchrl_dceo/{name}-v0", **kwargs)
+
+    @property
+    def world(self) -> MiniWorld3D:
+        """The MiniWorld environment itself."""
+        return self._env.unwrapped
+
+    @property
+    def num_states(self) -> int:
+        """How many values ``state_id`` can take."""
+        return self.world.num_states
+
+    def get_env_state(self) -> dict[str, Tensor]:
+        """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
+        return {key: torch.as_tensor(value) for key, value in self.world.get_state().items()}
+
+    def set_env_state(self, state: dict[str, Tensor]) -> None:
+        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
+        arrays = {key: np.array(value.cpu()) for key, value in state.items()}
+        self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
+
+    def render(self, *, top: bool = False) -> Tensor:
+        """Returns an RGB picture for people, ``uint8 [600, 800, 3]``: the agent's view, or the world from above."""
+        world = self.world
+        draw = world.render_top_view if top else world.render_obs
+        return torch.from_numpy(draw(world.vis_fb))
