@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchrl_dceo.analysis.birds_eye import BIRDS_EYE_FILE, load_birds_eye
+from torchrl_dceo.analysis.birds_eye_figures import draw_birds_eye, draw_option_ways
 from torchrl_dceo.analysis.curves import PROGRESS_FILE, draw_learning_curve, read_progress
 from torchrl_dceo.analysis.figures import draw_eigenfunctions, draw_options, draw_visits
 from torchrl_dceo.analysis.option_quality import OptionClimb, greedy_path, option_climb
@@ -30,7 +32,8 @@ def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
 
     ``learning_curve.png`` from its log, ``progress.csv``; from ``analysis.npz``, where the world is a grid,
     ``visits.png``, ``eigenfunctions.png``, ``options.png``, and one option's rollout as ``rollout.png`` and
-    ``rollout.gif``. What is left out, and why, goes to the log of this module.
+    ``rollout.gif``; from ``birds_eye.npz``, where it is a first-person one, ``birds_eye.png`` and ``option_ways.png``.
+    What is left out, and why, goes to the log of this module.
 
     Args:
         run_dir (path-like): the directory of a run.
@@ -73,6 +76,19 @@ def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
         _log.info("no maps: %s is no grid world", stored.env.get("name"))
     else:
         drawn += _draw_maps(folder, stored, stored.grid)
+    if (folder / BIRDS_EYE_FILE).is_file():
+        drawn += _draw_from_above(folder)
+    return drawn
+
+
+def _draw_from_above(folder: Path) -> list[Path]:
+    view, drawn = load_birds_eye(folder), []
+    # Options learned by skills have no function of their own to be drawn over.
+    is_representation = view.ways is None or view.values.shape[1] == len(view.ways) + 1
+    if is_representation:
+        drawn.append(_save(draw_birds_eye(view), folder / "birds_eye.png"))
+    if view.ways is not None:
+        drawn.append(_save(draw_option_ways(view), folder / "option_ways.png"))
     return drawn
 
 

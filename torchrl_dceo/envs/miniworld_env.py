@@ -32,6 +32,7 @@ class MiniWorldEnv3D(GymEnv):
 
         if name not in WORLDS:
             raise ValueError(f"unknown world {name!r}; the worlds are {', '.join(WORLDS)}")
+        self._made_with = (name, kwargs)
         kwargs = {"categorical_action_encoding": True, "device": "cpu", **kwargs}
         super().__init__(f"torchrl_dceo/{name}-v0", **kwargs)
 
@@ -39,6 +40,11 @@ class MiniWorldEnv3D(GymEnv):
     def world(self) -> MiniWorld3D:
         """The MiniWorld environment itself."""
         return self._env.unwrapped
+
+    def another(self, **settings: Any) -> MiniWorldEnv3D:
+        """A new environment of the same world, with some settings changed."""
+        name, kwargs = self._made_with
+        return MiniWorldEnv3D(name, **{**kwargs, **settings})
 
     @property
     def num_states(self) -> int:

@@ -29,6 +29,7 @@ from torchrl_dceo.modules import (
     OptionExplorationModule,
     OptionQValueActor,
 )
+from torchrl_dceo.training.first_person import save_first_person
 
 if TYPE_CHECKING:
     from torchrl_dceo.training.agent import Agent
@@ -233,7 +234,8 @@ def _step_rewards(reward: DIAYNReward | CICReward, world: TableEnv, following: T
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
     """Stores what the pictures of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
 
-    The visits are those of training, discovery included.
+    The visits are those of training, discovery included. In a first-person world the view from above and a film of an
+    option are stored too, see :func:`~torchrl_dceo.training.first_person.save_first_person`.
 
     Args:
         trainer (Trainer): whose run is over, or at any moment of it.
@@ -243,6 +245,7 @@ def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
         Path: the file.
     """
     agent = trainer.agent
+    save_first_person(run_dir, trainer.env, _encoder(agent), option_actor(agent))
     tables = list(_count_tables(trainer))
     return save_analysis(
         run_dir,

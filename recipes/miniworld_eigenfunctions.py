@@ -1,0 +1,141 @@
+"""Eigenfunctions of MiniWorld from random walks, seen from above: ``python recipes/miniworld_eigenfunctions.py``.
+
+Collects uniformly random walks without a goal, fits the generalized Laplacian to them offline, places the agent on a
+grid of positions with a fixed heading, and draws and measures the first two eigenfunctions that are not constant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from pathlib import Path
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.data import ReplayBuffer
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import RandomPolicy
+
+from torchrl_dceo.analysis.birds_eye import axis_correlation, look_from_above, save_birds_eye
+from torchrl_dceo.analysis.birds_eye_figures import draw_birds_eye
+from torchrl_dceo.data import make_replay_buffer
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.modules import Centred, CentringFit
+from torchrl_dceo.modules.networks import nature_net
+from torchrl_dceo.objectives import GeneralizedLaplacianLoss
+from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.training.first_person import first_person_world
+
+SPACING = 0.5
+HEADINGS = (0.0, 90.0, 180.0, 270.0)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line; each default with its reason."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--env", default="MiniWorldFourRooms", help="or MyWayHomeSparse")
+    add("--frames", type=int, default=40_000, help="of random walks")
+    add("--num-envs", type=int, default=16, help="walks side by side")
+    add("--max-steps", type=int, default=250, help="of an episode: the package's")
+    add("--pair-steps", type=int, default=10, help="between the states of a pair: λ grows with it")
+    add("--updates", type=int, default=1500)
+    add("--batch-size", type=int, default=128)
+    add("--dimensions", type=int, default=4, help="d, the constant one included")
+    add("--barrier", type=float, default=0.15, help="above half of the eigenvalues wanted")
+    add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
+    add("--seed", type=int, default=0)
+    add("--out", type=Path, default=Path("results/miniworld_eigenfunctions"))
+    return parser.parse_args()
+
+
+def collect(options: argparse.Namespace) -> tuple[ReplayBuffer, EnvBase]:
+    """Random walks in a replay buffer, and the environment that they were made in."""
+    env = make_env(
+        options.env,
+        batch_size=options.num_envs,
+        seed=options.seed,
+        coverage=True,
+        max_steps=options.max_steps,
+    )
+    replay = make_replay_buffer(
+        options.frames + 100 * options.num_envs,
+        n_steps=options.pair_steps,
+        num_streams=options.num_envs,
+        batch_size=options.batch_size,
+        seed=options.seed,
+    )
+    walks = Collector(
+        env,
+        RandomPolicy(env.action_spec),
+        frames_per_batch=100 * options.num_envs,
+        total_frames=options.frames,
+    )
+    for data in walks:
+        replay.extend(data)
+    return replay, env
+
+
+def main() -> None:
+    """Collects, fits, measures and draws."""
+    options = arguments()
+    tune_process()
+    torch.manual_seed(options.seed)
+    began = time.process_time()
+    replay, env = collect(options)
+    collected = time.process_time() - began
+    shape = env.observation_spec["pixels"].shape[1:]
+    net = Centred(nature_net(shape, options.dimensions), shape)
+    encoder = TensorDictModule(net, in_keys=["pixels"], out_keys=["representation"])
+    loss = GeneralizedLaplacianLoss(encoder, barrier=options.barrier, successor="next")
+    centring = CentringFit([loss], successor="next")
+    optimizer = torch.optim.Adam(loss.parameters(), lr=options.lr)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda k: min(1.0, 2 * (1 - k / options.updates))
+    )
+    began = time.process_time()
+    for update in range(options.updates):
+        out = loss(centring(replay.sample()))
+        out["loss_laplacian"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        if update % 100 == 0 or update == options.updates - 1:
+            numbers = {key: round(float(value), 4) for key, value in out.items()}
+            print(update, numbers, flush=True)
+    fitted = time.process_time() - began
+    print(f"collected in {collected:.0f} s, fitted in {fitted:.0f} s of processor time")
+    report(options, encoder, env)
+
+
+def report(options: argparse.Namespace, encoder: TensorDictModule, env: EnvBase) -> None:
+    """The view from above for four headings: a picture each, and a table."""
+    world = first_person_world(env)
+    folder = options.out
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for degrees in HEADINGS:
+        view = look_from_above(
+            encoder, world, spacing=SPACING, heading=float(torch.deg2rad(torch.tensor(degrees)))
+        )
+        correlations = [
+            axis_correlation(view.values[:, i], view.free, SPACING)
+            for i in range(1, options.dimensions)
+        ]
+        rows.append([degrees, *(f"{value:.3f}" for value in correlations)])
+        notes = [f"along its axis: {value:.2f}" for value in correlations]
+        figure = draw_birds_eye(view, notes=notes, title=f"{options.env}, heading {degrees:.0f}°")
+        figure.savefig(folder / f"heading_{degrees:.0f}.png")
+        if degrees == 0:
+            save_birds_eye(folder, view)
+        print(degrees, correlations, flush=True)
+    with (folder / "correlations.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["heading", *(f"f{i + 1}" for i in range(1, options.dimensions))])
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
