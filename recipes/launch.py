@@ -42,6 +42,7 @@ _OWN = {
     "eval_episodes",
     "logger",
     "num_envs",
+    "num_options",
     "option_prob",
     "resume",
     "run_dir",

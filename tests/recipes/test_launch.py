@@ -18,10 +18,12 @@ from omegaconf import OmegaConf  # noqa: E402
 
 from torchrl_dceo.agents import AGENTS  # noqa: E402
 from torchrl_dceo.envs import env_settings  # noqa: E402
+from torchrl_dceo.envs.miniworld_headless import why_not  # noqa: E402
 from torchrl_dceo.training import TrainConfig  # noqa: E402
 
 # The other studies train no agent: test_representation.py, test_tabular.py.
 _STUDIES = {
+    "miniworld_eigenfunctions",
     "representation",
     "rubiks_cube_study",
     "tabular_coverage",
@@ -30,6 +32,8 @@ _STUDIES = {
     "tabular_study",
 }
 NAMES = sorted({path.stem for path in RECIPES.glob("*.py")} - {"launch"} - _STUDIES)
+if why_not() is not None:  # the settings of 3D worlds are found where they can be drawn
+    NAMES = [name for name in NAMES if not name.startswith("miniworld")]
 
 
 def compose(recipe: str, *overrides: str) -> dict:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
 
 from torchrl_dceo.analysis.style import need
 
@@ -45,7 +44,8 @@ class BirdsEye:
         free (np.ndarray): which points of the grid an agent can stand on, bool ``[I, J]``, by x and z.
         positions (np.ndarray): those points, ``[P, 2]``, in the order of ``free``.
         heading (float): in radians; 0 looks towards larger x, π/2 towards smaller z.
-        values (np.ndarray): what was evaluated there, ``[P, d]``.
+        values (np.ndarray): what was evaluated there, ``[P, d]``; d may be 0.
+        followed (np.ndarray, optional): the function that each of N options climbs, ``[P, N]``.
         ways (np.ndarray, optional): ``[N, T + 1, 2]``, where each of N options went.
     """
 
@@ -54,12 +54,13 @@ class BirdsEye:
     positions: np.ndarray
     heading: np.ndarray | float
     values: np.ndarray
+    followed: np.ndarray | None = None
     ways: np.ndarray | None = None
 
 
 @torch.no_grad()
 def look_from_above(
-    module: TensorDictModuleBase,
+    module: TensorDictModuleBase | None,
     world: MiniWorld3D,
     *,
     spacing: float = 0.5,
@@ -69,7 +70,7 @@ def look_from_above(
     """Places the agent on a grid of positions with a fixed heading, and evaluates a network on what it sees there.
 
     Args:
-        module (TensorDictModuleBase): reads the pictures; its first output is taken.
+        module (TensorDictModuleBase, optional): reads the pictures; its first output is taken. ``None``: no values.
         world (MiniWorld3D): the world. The agent is back in its place afterwards.
 
     Keyword Args:
@@ -78,6 +79,9 @@ def look_from_above(
         pixels_key (str): the entry that the module reads. Default: ``"pixels"``.
     """
     free, positions = world.floor_plan.lattice_grid(spacing)
+    if module is None:
+        empty = np.zeros((len(positions), 0))
+        return BirdsEye(world.floor_plan.walls, free, positions, heading, empty)
     pictures = torch.from_numpy(world.observe_at(positions, heading))
     parts = [
         module(TensorDict({pixels_key: part}, [len(part)])).get(module.out_keys[0])
@@ -163,13 +167,13 @@ def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndar
         >>> from torchrl_dceo.analysis.birds_eye import geodesic_distances
         >>> around = np.array([[1, 1, 1], [1, 0, 1], [1, 0, 1]], bool)
         >>> geodesic_distances(around, 0.5, source=6).round(2).tolist()
-        [2.21, 1.71, 1.21, 2.21, 0.5, 2.71, 0.0]
+        [2.0, 1.5, 1.0, 2.5, 0.5, 3.0, 0.0]
     """
     sparse, graph = need("scipy.sparse"), need("scipy.sparse.csgraph")
-    number = np.full(np.add(free.shape, 2), -1)
+    number: np.ndarray = np.full((free.shape[0] + 2, free.shape[1] + 2), -1)
     number[1:-1, 1:-1][free] = np.arange(free.sum())
     here = number[1:-1, 1:-1]
-    edges: list[tuple[np.ndarray, np.ndarray, float]] = []
+    rows, columns, lengths = [], [], []
     for di, dj in ((0, 1), (1, 0), (1, 1), (1, -1)):
         there = number[1 + di : number.shape[0] - 1 + di, 1 + dj : number.shape[1] - 1 + dj]
         joined = (here >= 0) & (there >= 0)
@@ -177,11 +181,12 @@ def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndar
             # Not across a corner.
             joined &= number[1 + di : number.shape[0] - 1 + di, 1:-1] >= 0
             joined &= number[1:-1, 1 + dj : number.shape[1] - 1 + dj] >= 0
-        edges.append((here[joined], there[joined], spacing * float(np.hypot(di, dj))))
-    rows, columns = (np.concatenate([edge[k] for edge in edges]) for k in range(2))
-    lengths = np.concatenate([np.full(len(edge[0]), edge[2]) for edge in edges])
+        rows.append(here[joined])
+        columns.append(there[joined])
+        lengths.append(np.full(int(joined.sum()), spacing * float(np.hypot(di, dj))))
+    joins = (np.concatenate(rows), np.concatenate(columns))
     count = int(free.sum())
-    matrix = sparse.coo_matrix((lengths, (rows, columns)), shape=(count, count)).tocsr()
+    matrix = sparse.coo_matrix((np.concatenate(lengths), joins), shape=(count, count)).tocsr()
     return graph.dijkstra(matrix, directed=False, indices=source)
 
 
@@ -215,10 +220,14 @@ def save_birds_eye(run_dir: str | os.PathLike[str], view: BirdsEye) -> Path:
     """Stores a view from above as ``birds_eye.npz`` (no pickle)."""
     target = Path(run_dir) / BIRDS_EYE_FILE
     target.parent.mkdir(parents=True, exist_ok=True)
-    entries = {field.name: getattr(view, field.name) for field in fields(view)}
+    entries: dict[str, Any] = {
+        field.name: np.asarray(getattr(view, field.name))
+        for field in fields(view)
+        if getattr(view, field.name) is not None
+    }
     temporary = target.with_suffix(".tmp")
     with temporary.open("wb") as file:
-        np.savez_compressed(file, **{k: np.asarray(v) for k, v in entries.items() if v is not None})
+        np.savez_compressed(file, **entries)
     temporary.replace(target)
     return target
 
@@ -236,10 +245,3 @@ def load_birds_eye(run_dir: str | os.PathLike[str]) -> BirdsEye:
         raise ValueError(
             f"{path} is damaged or was not written by save_birds_eye ({error})"
         ) from error
-
-
-def as_tensor(view: BirdsEye) -> Tensor:
-    """The values on the whole grid, ``[d, I, J]``, NaN where nobody can stand."""
-    image = torch.full((view.values.shape[1], *view.free.shape), torch.nan, dtype=torch.float64)
-    image[:, torch.from_numpy(view.free)] = torch.from_numpy(view.values).double().T
-    return image

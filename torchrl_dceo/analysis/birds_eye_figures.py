@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrl_dceo.analysis.birds_eye import BirdsEye, as_tensor
+from torchrl_dceo.analysis.birds_eye import BirdsEye
 from torchrl_dceo.analysis.rollouts import save_rollout_gif
 from torchrl_dceo.analysis.style import (
     COLOURS,
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["draw_birds_eye", "draw_option_ways", "save_film"]
+
+
+def _shade(axes: Axes, view: BirdsEye, values: np.ndarray) -> None:
+    """Colours the floor: white at the mean, blue below, red above."""
+    image = np.full(view.free.shape, np.nan)
+    image[view.free] = values - values.mean()
+    # Without rows and columns that nobody can stand in, so that the picture fits its extent.
+    image = image[view.free.any(1)][:, view.free.any(0)].T
+    limit = float(np.nanmax(np.abs(image))) or 1.0
+    axes.imshow(image, cmap=colormap("signed"), vmin=-limit, vmax=limit, extent=_extent(view))
 
 
 def _floor(axes: Axes, view: BirdsEye) -> None:
@@ -69,16 +79,10 @@ def draw_birds_eye(
         title (str): of the picture.
     """
     count = min(count, view.values.shape[1] - first)
-    image = as_tensor(view).numpy()
-    rows = image.shape[2] / image.shape[1]
-    figure = new_figure(3.2 * count + 0.3, 3.2 * rows + 1.0, title)
-    # Rows and columns without any free point, cut off so that the picture fits its extent.
-    used_x, used_z = view.free.any(1), view.free.any(0)
+    aspect = view.free.shape[1] / view.free.shape[0]
+    figure = new_figure(3.2 * count + 0.3, 3.2 * aspect + 1.0, title)
     for panel, axes in enumerate(grid_of_axes(figure, count, count)):
-        values = image[first + panel][used_x][:, used_z].T
-        values = values - np.nanmean(values)
-        limit = float(np.nanmax(np.abs(values))) or 1.0
-        axes.imshow(values, cmap=colormap("signed"), vmin=-limit, vmax=limit, extent=_extent(view))
+        _shade(axes, view, view.values[:, first + panel])
         _floor(axes, view)
         note = f"\n{notes[panel]}" if panel < len(notes) else ""
         axes.set_title(f"f{first + panel + 1}{note}")
@@ -90,35 +94,25 @@ def draw_birds_eye(
 
 
 @styled
-def draw_option_ways(
-    view: BirdsEye, *, first: int = 1, title: str = "Where options lead, greedily"
-) -> Figure:
+def draw_option_ways(view: BirdsEye, *, title: str = "Where options lead, greedily") -> Figure:
     """Draws the way of each option over the function that it climbs.
 
     Args:
-        view (BirdsEye): with ``ways``. If there are as many outputs as ways from ``first`` on, they are the floor's
-            colours.
+        view (BirdsEye): with ``ways``, and with ``followed`` for the colours of the floor.
 
     Keyword Args:
-        first (int): the output that the first option climbs. Default: 1.
         title (str): of the picture.
     """
     if view.ways is None:
         raise ValueError("this view from above holds no ways of options")
-    count = len(view.ways)
-    image = as_tensor(view).numpy()
-    rows = image.shape[2] / image.shape[1]
-    figure = new_figure(2.4 * count + 0.3, 2.4 * rows + 1.0, title)
-    used_x, used_z = view.free.any(1), view.free.any(0)
-    climbs = image.shape[0] >= first + count
-    for option, axes in enumerate(grid_of_axes(figure, count, count)):
-        if climbs:
-            values = image[first + option][used_x][:, used_z].T
-            values = values - np.nanmean(values)
-            limit = float(np.nanmax(np.abs(values))) or 1.0
-            axes.imshow(
-                values, cmap=colormap("signed"), vmin=-limit, vmax=limit, extent=_extent(view)
-            )
+    count, columns = len(view.ways), min(5, len(view.ways))
+    aspect = view.free.shape[1] / view.free.shape[0]
+    figure = new_figure(
+        2.2 * columns + 0.3, -(-count // columns) * (2.2 * aspect + 0.3) + 0.7, title
+    )
+    for option, axes in enumerate(grid_of_axes(figure, count, columns)):
+        if view.followed is not None:
+            _shade(axes, view, view.followed[:, option])
         _floor(axes, view)
         way = view.ways[option]
         axes.plot(way[:, 0], way[:, 1], color=COLOURS["ink"], linewidth=1.6)

@@ -83,9 +83,7 @@ def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
 
 def _draw_from_above(folder: Path) -> list[Path]:
     view, drawn = load_birds_eye(folder), []
-    # Options learned by skills have no function of their own to be drawn over.
-    is_representation = view.ways is None or view.values.shape[1] == len(view.ways) + 1
-    if is_representation:
+    if view.values.shape[1] > 1:
         drawn.append(_save(draw_birds_eye(view), folder / "birds_eye.png"))
     if view.ways is not None:
         drawn.append(_save(draw_option_ways(view), folder / "option_ways.png"))

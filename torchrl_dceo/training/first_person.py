@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.batched_envs import BatchedEnvBase
 
 from torchrl_dceo.analysis.birds_eye import look_from_above, option_ways, save_birds_eye
 from torchrl_dceo.analysis.birds_eye_figures import save_film
+from torchrl_dceo.analysis.state_values import followed_eigenfunctions
 from torchrl_dceo.envs.miniworld_env import MiniWorldEnv3D
+from torchrl_dceo.modules import EigenReward
 
 if TYPE_CHECKING:
     from torchrl_dceo.envs.miniworld_worlds import MiniWorld3D
@@ -40,7 +44,7 @@ def first_person_world(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
 def save_first_person(
     run_dir: Path,
     env: EnvBase,
-    encoder: TensorDictModuleBase | None,
+    reward: EigenReward | None,
     option_actor: TensorDictModuleBase | None,
 ) -> list[Path]:
     """Evaluates encoder and options in a first-person world and stores the view from above and a film of one option.
@@ -48,22 +52,23 @@ def save_first_person(
     Args:
         run_dir (Path): the run's directory.
         env (EnvBase): its environment; nothing is done if it is no first-person world.
-        encoder (TensorDictModuleBase, optional): the representation f.
+        reward (EigenReward, optional): what its options climb, with the representation f.
         option_actor (TensorDictModuleBase, optional): the options.
 
     Returns:
         list of Path: the files.
     """
     world = first_person_world(env, coverage=True)
-    if world is None or (encoder is None and option_actor is None):
+    if world is None or (reward is None and option_actor is None):
         return []
     files = []
-    shown = encoder if encoder is not None else option_actor
-    assert shown is not None
-    view = look_from_above(shown, world)
+    view = look_from_above(None if reward is None else reward.encoder, world)
+    if reward is not None:
+        followed = followed_eigenfunctions(reward, torch.from_numpy(view.values))
+        view = dataclasses.replace(view, followed=followed.numpy())
     if option_actor is not None:
         ways, frames = option_ways(option_actor, world, film=0)
-        view = type(view)(**{**vars(view), "ways": ways})
+        view = dataclasses.replace(view, ways=ways)
         files.append(save_film(run_dir / "option", frames))
     files.append(save_birds_eye(run_dir, view))
     return files

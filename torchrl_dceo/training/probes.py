@@ -245,7 +245,7 @@ def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
         Path: the file.
     """
     agent = trainer.agent
-    save_first_person(run_dir, trainer.env, _encoder(agent), option_actor(agent))
+    save_first_person(run_dir, trainer.env, eigen_reward(agent), option_actor(agent))
     tables = list(_count_tables(trainer))
     return save_analysis(
         run_dir,

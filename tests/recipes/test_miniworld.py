@@ -1,0 +1,63 @@
+"""The 3D recipes train, resume exactly, and draw."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from needs_miniworld import needs_miniworld
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "env.samples=1",
+    "env.obs_width=40",
+    "env.obs_height=40",
+    "env.max_steps=20",
+    "num_envs=2",
+    "learning_starts=40",
+    "update_period=8",
+    "log_period=40",
+    "checkpoint_period=80",
+    "eval_period=80",
+    "eval_episodes=2",
+    "replay_capacity=400",
+    "progress=false",
+    "agent.batch_size=8",
+]
+
+
+def run(recipe: str, *arguments: str) -> None:
+    command = [sys.executable, "-W", "ignore", str(ROOT / "recipes" / f"{recipe}.py"), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "progress.csv").open() as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+@needs_miniworld
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["miniworld_four_rooms", "miniworld_my_way_home"])
+@pytest.mark.parametrize("agent", ["dceo", "ddqn", "rnd", "cic"])
+def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path, recipe, agent):
+    settings = [f"agent={agent}", "discovery_frames=80", *SMALL]
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    run(recipe, *settings, "total_frames=160", f"run_dir={whole}")
+    run(recipe, *settings, "total_frames=80", f"run_dir={halves}")
+    run(recipe, "total_frames=160", f"resume={halves}")
+    assert rows(whole) == rows(halves)
+    names = {path.name for path in halves.iterdir()}
+    assert "learning_curve.png" in names
+    if agent in ("dceo", "cic"):
+        assert {"option_ways.png", "birds_eye.npz"} <= names and names & {
+            "option.mp4",
+            "option.gif",
+        }
+    assert ("birds_eye.png" in names) == (agent == "dceo")
