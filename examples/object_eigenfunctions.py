@@ -26,11 +26,12 @@ from torchrl_dceo.envs.minigrid_worlds.state_table import KeyDoorTableEnv, list_
 from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training.representation import RepresentationConfig, learn_representation
 
-# What is compared, as the objects' part of a state id: phase (0 no key, 1 key in hand) + 4 for a broken wall.
+# What is compared, as the objects' part of a state id: phase (0 no key, 1 key in hand, 2 door open) + 4 for a broken
+# wall.
 WORLD_SETTINGS = {"EscapeRoom": {}, "ObstructedKey": {"num_breakable": 1}}
 FUNCTIONS = {"EscapeRoom": (2,), "ObstructedKey": (2, 3)}  # f_2 knows the key, f_3 the wall
 EVENTS = {
-    "EscapeRoom": (("without the key", 0), ("with the key", 1)),
+    "EscapeRoom": (("without the key", 0), ("with the key", 1), ("… and the door open", 2)),
     "ObstructedKey": (("wall whole", 0), ("wall broken", 4), ("… and key in hand", 5)),
 }
 

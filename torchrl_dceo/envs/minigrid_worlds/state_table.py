@@ -47,7 +47,7 @@ def list_states(world: KeyDoorWorld) -> StateTable:
         >>> from torchrl_dceo.envs.minigrid_worlds.state_table import list_states
         >>> table = list_states(EscapeRoom(room_size=3, slip=0.0))
         >>> table.next_state.shape, int(table.occurs.sum())
-        (torch.Size([164, 6]), 161)
+        (torch.Size([164, 6]), 160)
     """
     if world.slip:
         raise ValueError(
