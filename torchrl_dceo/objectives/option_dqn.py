@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
@@ -16,7 +16,16 @@ from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, 
 from torchrl_dceo.modules._direct import output_of
 from torchrl_dceo.modules._swap import swapped
 
-__all__ = ["OptionDQNLoss"]
+__all__ = ["OptionDQNLoss", "OptionErrors"]
+
+
+class OptionErrors(NamedTuple):
+    """What a batch says of every option, ``[*, N]`` each: the loss, the values learned, their targets, priorities."""
+
+    loss: Tensor
+    value: Tensor
+    target: Tensor
+    priority: Tensor
 
 
 class OptionDQNLoss(LossModule):
@@ -189,8 +198,8 @@ class OptionDQNLoss(LossModule):
             chosen = online.argmax(-1, keepdim=True)
             return values, next_values.gather(-1, chosen).squeeze(-1)
 
-    def _target(self, tensordict: TensorDictBase, reward: Tensor, next_value: Tensor) -> Tensor:
-        """Eq. 1's :math:`Y` for every option, ``[*, N]``.
+    def _discount(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
+        r"""What the next value counts, :math:`\gamma^m (1 - \text{terminated})`, ``[*, 1]``.
 
         In place of the estimator's own ``value_estimate``, which would want every flag expanded to the reward's shape.
         """
@@ -204,7 +213,18 @@ class OptionDQNLoss(LossModule):
         terminated = following.get(keys.terminated, None)
         if terminated is None:
             terminated = following.get(keys.done)
-        return reward + discount * ~terminated * next_value
+        return discount * ~terminated
+
+    def _errors(self, tensordict: TensorDictBase, reward: Tensor) -> OptionErrors:
+        """Compares the values of the actions taken with Eq. 1's :math:`Y`, for every option."""
+        values, next_value = self._values(tensordict)
+        action = self._action(tensordict, values.shape[:-2])
+        index = action[..., None, None].expand(*values.shape[:-1], 1)
+        taken = values.gather(-1, index).squeeze(-1)
+        target = reward + self._discount(tensordict, reward) * next_value
+        error = distance_loss(taken, target, self.loss_function)
+        value = taken.detach()
+        return OptionErrors(error, value, target, priority=(value - target).square())
 
     def _options_trained(self, device: torch.device) -> Tensor | None:
         if self.options_per_update is None:
@@ -218,41 +238,36 @@ class OptionDQNLoss(LossModule):
         reward = tensordict.get(keys.option_reward, None)
         if reward is None:
             raise KeyError(
-                f"OptionDQNLoss reads {keys.option_reward!r}, which is not in the batch: run a reward module such as "
-                "EigenReward before it"
+                f"{type(self).__name__} reads {keys.option_reward!r}, which is not in the batch: run a reward module "
+                "such as EigenReward before it"
             )
         if reward.shape[-1] != self.num_options:
             raise ValueError(
                 f"the batch holds rewards for {reward.shape[-1]} options but the actor has {self.num_options}"
             )
-        values, next_value = self._values(tensordict)
-        taken = values.gather(-1, self._action_index(tensordict, values)).squeeze(-1)
-        target = self._target(tensordict, reward.detach(), next_value)
-        error = distance_loss(taken, target, self.loss_function)
+        errors = self._errors(tensordict, reward.detach())
         trained = self._options_trained(reward.device)
-        per_transition = (error if trained is None else error[..., trained]).sum(-1)
+        error = errors.loss if trained is None else errors.loss[..., trained]
+        per_transition = error.sum(-1)
 
         weights = None
         if self.use_prioritized_weights in (True, "auto"):
             weights = tensordict.get(keys.priority_weight, None)
         loss = self._reduce_loss(per_transition, tensordict=tensordict, weights=weights)
 
-        with torch.no_grad():
-            difference = taken - target
-            batch = tuple(range(difference.ndim - 1))
-            tensordict.set(keys.priority, difference.square().mean(-1, keepdim=True))
-            diagnostics = {
-                "option_td_error": difference.abs().mean(batch),
-                "option_value": taken.mean(batch),
-                "option_target": target.mean(batch),
-            }
+        batch = tuple(range(reward.ndim - 1))
+        tensordict.set(keys.priority, errors.priority.mean(-1, keepdim=True))
+        diagnostics = {
+            "option_td_error": (errors.value - errors.target).abs().mean(batch),
+            "option_value": errors.value.mean(batch),
+            "option_target": errors.target.mean(batch),
+        }
         self._clear_weakrefs(tensordict, "option_network_params", "target_option_network_params")
         return TensorDict({"loss_option": loss, **diagnostics})
 
-    def _action_index(self, tensordict: TensorDictBase, values: Tensor) -> Tensor:
-        """The taken action as an index into ``[*, N, A]`` along its last dimension."""
+    def _action(self, tensordict: TensorDictBase, shape: torch.Size) -> Tensor:
+        """The taken action as an index, in the shape of the batch."""
         action = tensordict.get(self.tensor_keys.action)
         if self.action_space == "one_hot":
             action = action.to(torch.int64).argmax(-1)
-        action = action.reshape(values.shape[:-2])
-        return action[..., None, None].expand(*values.shape[:-1], 1)
+        return action.reshape(shape)
