@@ -33,10 +33,13 @@ from torchrl_dceo.training.torchrl_log import Log, check_logger, make_logs
 
 CONFIG = Path(__file__).parent / "config"
 _log = logging.getLogger(__name__)
+_COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 Checker = Callable[[dict[str, Any]], None]
 # The fields of a recipe that are none of TrainConfig.
 _OWN = {
     "agent",
+    "compile",
+    "device",
     "discovery_frames",
     "env",
     "eval_episodes",
@@ -103,14 +106,19 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
 
     batch_size = settings["num_envs"]
     env = world(0, visits="counts", batch_size=batch_size)
-    agent = make_agent(agent_name, env, **agent_settings)
+    # The networks are made where they stay; the world and the replay buffer are on the host.
+    with torch.device(settings.get("device", "cpu")):
+        agent = make_agent(agent_name, env, **agent_settings)
+    if settings.get("compile"):
+        agent.compile_networks(None if settings["compile"] is True else settings["compile"])
+    eval_episodes = settings.get("eval_episodes", 20)  # not in the configs of older runs
     discovers = any(phase.reward_free for phase in agent.phases)
     visits = find_transform(env, StateCounts)
     return Trainer(
         agent,
         env,
         train,
-        eval_env=world(10_000, batch_size=settings.get("eval_episodes", 20)),
+        eval_env=world(10_000, batch_size=eval_episodes) if eval_episodes else None,
         discovery_env=(
             world(20_000, visits=visits, coverage=True, batch_size=batch_size)
             if discovers
@@ -236,9 +244,9 @@ def _check_values(settings: dict[str, Any]) -> None:
         raise ValueError(
             f"resume={settings['resume']} is not the directory of a run: it has no config.yaml"
         )
-    for name in ("num_envs", "eval_episodes"):
-        if not _fits(settings[name], int) or settings[name] < 1:
-            raise ValueError(f"{name} must be a whole number from 1 on, got {settings[name]!r}")
+    _check_own(settings)
+    if not _fits(settings["num_envs"], int) or settings["num_envs"] < 1:
+        raise ValueError(f"num_envs must be a whole number from 1 on, got {settings['num_envs']!r}")
     if "switch_frames" in settings:
         given = settings["switch_frames"]
         if given is not None and not _fits(given, int):
@@ -256,6 +264,18 @@ def _check_values(settings: dict[str, Any]) -> None:
     for key in env:
         if key not in known:
             raise ValueError(f"unknown setting env.{choices(key, known)}")
+
+
+def _check_own(settings: dict[str, Any]) -> None:
+    episodes, compiled = settings["eval_episodes"], settings["compile"]
+    if not _fits(episodes, int) or episodes < 0:
+        raise ValueError(f"eval_episodes must be a whole number from 0 on, got {episodes!r}")
+    if compiled not in (True, False, *_COMPILE_MODES):
+        modes = ", ".join(_COMPILE_MODES)
+        raise ValueError(f"compile must be true, false or one of {modes}, got {compiled!r}")
+    device = torch.device(settings["device"])
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={device} needs a GPU, and torch finds none here: set device=cpu")
 
 
 def check_dataclass(kind: type, values: dict[str, Any], prefix: str) -> None:

@@ -141,12 +141,11 @@ def test_large_images_agree_with_and_without_gradient(fused_calls):
     net = nature_net((4, 84, 84), 6).double()
     pixels = torch.randint(256, (10, 4, 84, 84), dtype=torch.uint8)
     with torch.no_grad():
-        layers = net(pixels)
+        plain = net(pixels)
+    learned = net(pixels)
     assert not fused_calls  # torch's own convolutions win there
-    fused = net(pixels)
-    assert len(fused_calls) == 1
-    torch.testing.assert_close(fused, layers)
-    own = torch.autograd.grad(fused.square().sum(), parameters_of(net))
+    torch.testing.assert_close(learned, plain)
+    own = torch.autograd.grad(learned.square().sum(), parameters_of(net))
     expected = torch.autograd.grad(
         net.layers(pixels.double() / 255).square().sum(), parameters_of(net)
     )

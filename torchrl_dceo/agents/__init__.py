@@ -18,6 +18,8 @@ from torchrl_dceo.agents.dco import DCOConfig, make_dco
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.agents.diayn import DIAYNConfig, make_diayn
 from torchrl_dceo.agents.ez_greedy import EZGreedyConfig, make_ez_greedy
+from torchrl_dceo.agents.rainbow import RainbowConfig, make_rainbow
+from torchrl_dceo.agents.rainbow_dceo import RainbowDCEOConfig, make_rainbow_dceo
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.agents.tabular_learner import with_tabular_learner
 from torchrl_dceo.training.agent import Agent
@@ -42,6 +44,8 @@ AGENTS: dict[str, AgentKind] = {
     "diayn": AgentKind(DIAYNConfig, make_diayn),
     "cic": AgentKind(CICConfig, make_cic),
     "dco": AgentKind(DCOConfig, make_dco),
+    "rainbow": AgentKind(RainbowConfig, make_rainbow),
+    "rainbow_dceo": AgentKind(RainbowDCEOConfig, make_rainbow_dceo),
 }
 
 

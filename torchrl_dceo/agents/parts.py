@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import DQNLoss, HardUpdate, LossModule, SoftUpdate
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo.agents.categorical import make_categorical_learner, make_categorical_options
 from torchrl_dceo.modules import (
     Centred,
     EigenReward,
@@ -32,6 +33,7 @@ from torchrl_dceo.objectives import (
 from torchrl_dceo.training.agent import ReplaySettings
 
 NetworkFn = Callable[[int], nn.Module]
+_LARGE_IMAGE = 64  # pixels a side
 
 
 @dataclass
@@ -52,13 +54,20 @@ class LearnerConfig:
     eps_end: float = 0.1  # the authors' later research code
     eps_frames: int = 100_000  # frames over which ε falls
     network: Literal["auto", "grid", "nature", "mlp"] = (
-        "auto"  # auto: grid for images, mlp for vectors
+        "auto"  # auto: grid for images, nature for those of 64 pixels a side or more, mlp for vectors
     )
     centre_pixels: bool = True  # ours, for every network that sees images: see docs/options.md
     main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
-    main_learner: Literal["network", "table"] = "network"  # the paper: a table on the cube
+    main_learner: Literal["network", "table", "rainbow"] = (
+        "network"  # the paper: a table on the cube, Rainbow on Atari (its options too)
+    )
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
+    num_atoms: int = 51  # of Rainbow's distributions; Bellemare et al. 2017
+    v_max: float = 10.0  # their largest return, and minus the smallest; the authors
+    prioritized: bool = False  # whether transitions are drawn by their last error
+    priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
+    priority_beta: float = 0.5  # how much weights correct for it; the authors: constant
 
 
 @dataclass
@@ -115,7 +124,7 @@ def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
     """A maker of networks from their number of outputs, fit for the environment's observation."""
     shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
     if kind == "auto":
-        kind = "grid" if len(shape) == 3 else "mlp"
+        kind = "mlp" if len(shape) != 3 else "grid" if min(shape[1:]) < _LARGE_IMAGE else "nature"
     if kind == "mlp":
         size = shape.numel()
         flatten = [nn.Flatten(-len(shape))] if len(shape) > 1 else []
@@ -138,18 +147,23 @@ def centred(
     )
 
 
-def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor, DQNLoss]:
-    """The greedy actor and its Double DQN loss."""
+def make_main_learner(
+    env: EnvBase, config: LearnerConfig
+) -> tuple[TensorDictModuleBase, LossModule]:
+    """The greedy actor and its Double DQN loss, on values or, for Rainbow, on their distributions."""
     spec = env.action_spec_unbatched
-    # Not divided by its deviation: what lets a network tell neighbours apart at once keeps it from carrying a rare
-    # reward over to them.
-    net = centred(
-        make_network_fn(env, config.network)(spec.space.n),
-        env,
-        config,
-        scale=config.main_pixel_scale / 255,
-    )
-    actor = GreedyActor(net, in_keys=[observation_key(env)], spec=spec)
+    key = observation_key(env)
+
+    def network(size: int) -> nn.Module:
+        # Not divided by its deviation: what lets a network tell neighbours apart at once keeps it from carrying a rare
+        # reward over to them.
+        net = make_network_fn(env, config.network)(size)
+        return centred(net, env, config, scale=config.main_pixel_scale / 255)
+
+    if config.main_learner == "rainbow":
+        return make_categorical_learner(network, config, gamma=config.gamma, key=key, spec=spec)
+    net = network(spec.space.n)
+    actor = GreedyActor(net, in_keys=[key], spec=spec)
     loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
     return actor, loss
@@ -158,21 +172,30 @@ def make_main_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor,
 def make_options(
     env: EnvBase, learner: LearnerConfig, config: OptionConfig, num_options: int
 ) -> tuple[OptionQValueActor, OptionDQNLoss]:
-    """The option set and its Double DQN loss."""
+    """The option set and its Double DQN loss, on values or, for Rainbow, on their distributions."""
     spec = env.action_spec_unbatched
     stack = StackedNet if config.independent_networks else MultiHeadNet
-    heads = stack(make_network_fn(env, learner.network), num_options, spec.space.n)
-    net = centred(heads, env, learner)
-    actor = OptionQValueActor(
-        net, num_options=num_options, in_keys=[observation_key(env)], spec=spec
-    )
-    loss = OptionDQNLoss(
-        actor,
-        loss_function=learner.loss_function,
-        successor=config.option_successor,
-        options_per_update=config.options_per_update,
-    )
-    loss.make_value_estimator(gamma=option_gamma(learner, config))
+    key, gamma = observation_key(env), option_gamma(learner, config)
+
+    def heads(size: int) -> nn.Module:
+        networks = stack(make_network_fn(env, learner.network), num_options, size)
+        return centred(networks, env, learner)
+
+    chosen: dict[str, Any] = {
+        "successor": config.option_successor,
+        "options_per_update": config.options_per_update,
+    }
+    actor: OptionQValueActor
+    loss: OptionDQNLoss
+    if learner.main_learner == "rainbow":
+        actor, loss = make_categorical_options(
+            heads, num_options, learner, gamma=gamma, key=key, spec=spec, **chosen
+        )
+    else:
+        net = heads(spec.space.n)
+        actor = OptionQValueActor(net, num_options=num_options, in_keys=[key], spec=spec)
+        loss = OptionDQNLoss(actor, loss_function=learner.loss_function, **chosen)
+        loss.make_value_estimator(gamma=gamma)
     if config.average_options and learner.target_tau is not None:
         actor = averaged(actor, loss.target_option_network_params)
     return actor, loss
@@ -291,4 +314,7 @@ def make_replay_settings(
         window=window,
         state_keys=state_keys,
         step_keys=step_keys,
+        prioritized=config.prioritized,
+        alpha=config.priority_alpha,
+        beta=config.priority_beta,
     )

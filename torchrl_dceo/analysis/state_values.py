@@ -79,10 +79,12 @@ def state_values(
     if missing:
         raise KeyError(f"the module reads {missing}, but the world has only {sorted(entries)}")
     key = module.out_keys[0] if out_key is None else out_key
+    device = next((p.device for p in module.parameters()), world.device)
     parts = []
     for states in torch.arange(world.num_states, device=world.device).split(_STATES_PER_PASS):
         entry = {world._observation_key: world.observe(states), "state_id": states}
-        parts.append(module(TensorDict(entry, batch_size=states.shape)).get(key))
+        shown = TensorDict(entry, batch_size=states.shape).to(device)
+        parts.append(module(shown).get(key).to(world.device))
     return torch.cat(parts)
 
 

@@ -27,7 +27,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     ``append_transform``, ``update_tensordict_priority``, ``empty``, ...), apart from prefetching.
     Beyond it:
 
-    - :meth:`sample_uniform` draws uniformly, whatever the sampler;
+    - :meth:`sample_uniform` draws uniformly, whatever the sampler; with ``uniform_key`` every sample brings such a
+      batch along;
     - :meth:`transitions` reads the transitions at given rows;
     - :attr:`n_steps` and :attr:`gamma` may be changed at any time;
     - ``len`` is the number of transitions that can be sampled now;
@@ -37,6 +38,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     Args:
         reader (NStepReader): makes the transitions.
         uniform (UniformStepSampler): the sampler of :meth:`sample_uniform`.
+        uniform_key (str, optional): under which samples hold a second, uniform batch. Default: none.
         kwargs: what :class:`~torchrl.data.TensorDictReplayBuffer` takes.
 
     Examples:
@@ -47,9 +49,17 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         (5, 0.9, 0)
     """
 
-    def __init__(self, *, reader: NStepReader, uniform: UniformStepSampler, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        reader: NStepReader,
+        uniform: UniformStepSampler,
+        uniform_key: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         self._reader = reader
         self._uniform = uniform
+        self.uniform_key = uniform_key
         super().__init__(**kwargs)
         self._bar_all()
 
@@ -131,7 +141,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         for key, value in info.items():
             data.set(key, value)
         info["index"] = index
-        return self._apply_transform(data), info
+        data = self._apply_transform(data)
+        if self.uniform_key is not None:
+            data.set(self.uniform_key, self.sample_uniform(batch_size))
+        return data, info
 
     def sample(
         self,

@@ -38,6 +38,7 @@ def make_replay_buffer(
     beta: float = 0.4,
     eps: float = 1e-6,
     priority_key: str = "td_error",
+    uniform_key: str | None = None,
     storage: Literal["memory", "memmap"] = "memory",
     scratch_dir: str | os.PathLike[str] | None = None,
     transform: Transform | Callable | None = None,
@@ -61,6 +62,7 @@ def make_replay_buffer(
     ``("window", <observation>)``    with ``window=True``, :math:`s_{t+1}, \dots, s_{t+n}`, ``[B, n, ...]``,
                                      with :math:`s_{t+m}` repeated after m
     ``index``, ``priority_weight``   the row, and with priorities the importance weight
+    ``(uniform_key, ...)``           with ``uniform_key``, all of the above for a second batch, drawn uniformly
     ================================ ==================================================================
 
     ``m < n`` where the episode ends before and at the write head. Only the newest step of a stream is
@@ -90,6 +92,9 @@ def make_replay_buffer(
             Defaults to ``0.6``, ``0.4``, ``1e-6``.
         priority_key (str, optional): what ``update_tensordict_priority`` reads. Defaults to
             ``"td_error"``.
+        uniform_key (str, optional): under this key every sample holds another batch of its size, drawn independently
+            and uniformly: for objectives that average over the data, such as the Laplacian's, beside a learner with
+            priorities. Default: ``None``, no such batch.
         storage (str, optional): ``"memory"`` or ``"memmap"`` (files). Defaults to ``"memory"``.
         scratch_dir (path-like, optional): where the files of ``"memmap"`` go.
         transform (Transform or callable, optional): applied to samples. More can be appended.
@@ -125,6 +130,10 @@ def make_replay_buffer(
         raise ValueError(f"storage must be 'memory' or 'memmap', got {storage!r}.")
     if scratch_dir is not None and storage != "memmap":
         raise ValueError(f"scratch_dir={str(scratch_dir)!r} has no use without storage='memmap'.")
+    if uniform_key in (*observation_keys, *state_keys, *step_keys, "next", "successor", "window"):
+        raise ValueError(
+            f"uniform_key={uniform_key!r} is an entry of the samples already: name another."
+        )
     columns = Columns(observation_keys, state_keys, step_keys, frame_stack, stack_dim)
     ring = StreamRing(capacity // num_streams, num_streams, frame_stack)
     rows = ring.rows_per_stream * num_streams
@@ -142,13 +151,15 @@ def make_replay_buffer(
     elif sampler != "uniform":
         raise ValueError(f"sampler must be 'uniform' or 'prioritized', got {sampler!r}.")
     held = (
-        LazyMemmapStorage(rows, scratch_dir=scratch_dir)
+        # A run that is resumed finds its files, and fills them anew from its checkpoint.
+        LazyMemmapStorage(rows, scratch_dir=scratch_dir, existsok=True)
         if storage == "memmap"
         else LazyTensorStorage(rows)
     )
     return NStepReplayBuffer(
         reader=reader,
         uniform=uniform,
+        uniform_key=uniform_key,
         storage=held,
         sampler=drawn,
         writer=writer,

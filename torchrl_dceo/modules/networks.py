@@ -19,6 +19,10 @@ __all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "natu
 
 # Without a gradient to prepare for, torch's convolutions are faster above some 40 images of 3x48x48.
 _LARGE = 2**18
+# With one, they are faster on images of more entries than this (on 84x84x4 by a quarter), and then fastest with
+# channels last. The weights stay as they are: an optimizer's moments that come from a checkpoint would not have their
+# order in memory.
+_LARGE_IMAGE = 2**13
 
 
 class ConvNet(nn.Module):
@@ -27,12 +31,12 @@ class ConvNet(nn.Module):
     TorchRL's own ``ConvNet`` has no ``uint8`` scaling and guesses its flattened width at the first call; here the
     width is computed when the network is built, so that optimizers and functional losses can be made at once.
 
-    On a CPU all layers run as one autograd node, :func:`~torchrl_dceo.modules.fused_conv.fused_conv_net`: the same
-    values and gradients up to rounding, in two thirds (forward) to three quarters (with backward) of the time for the
-    grid network at batch 32. The layers themselves run instead wherever that node does not stand for them: on other
-    devices, inside :mod:`torch.func` transforms (such as :class:`StackedNet`), :func:`torch.compile` and autocast, when
-    the pixels need a gradient, and once a layer was replaced, hooked or parametrized. Set ``net.fused = False`` to
-    differentiate a gradient.
+    On a CPU, for images up to 8192 entries, all layers run as one autograd node,
+    :func:`~torchrl_dceo.modules.fused_conv.fused_conv_net`: the same values and gradients up to rounding, in two thirds
+    (forward) to three quarters (with backward) of the time for the grid network at batch 32. The layers themselves
+    run instead wherever that node does not stand for them: on other devices, inside :mod:`torch.func` transforms
+    (such as :class:`StackedNet`), :func:`torch.compile` and autocast, when the pixels need a gradient, and once a
+    layer was replaced, hooked or parametrized. Set ``net.fused = False`` to differentiate a gradient.
 
     Images are padded with zeros to the right and below until every window of every layer is full. Nothing is added to
     3x19x19 under the grid network; without it, two of the 13 rows and columns of a small map would never be seen.
@@ -111,21 +115,35 @@ class ConvNet(nn.Module):
                 images, scale, self._strides, cast("list[Tensor]", parameters)
             )
         else:
-            features = self.layers(images if is_float else images.to(dtype).div_(255))
+            features = self._run_layers(images, dtype, is_float)
         return (
             features if pixels.ndim == 4 else features.view(*pixels.shape[:-3], features.shape[-1])
         )
 
+    def _run_layers(self, images: Tensor, dtype: torch.dtype, is_float: bool) -> Tensor:
+        order = torch.preserve_format
+        if (
+            self._padded_shape.numel() > _LARGE_IMAGE
+            and torch.is_grad_enabled()
+            and not torch.compiler.is_compiling()
+            and not torch._C._are_functorch_transforms_active()
+        ):
+            order = torch.channels_last
+        if is_float:
+            return self.layers(images.to(images.dtype, memory_format=order))
+        return self.layers(images.to(dtype, memory_format=order).div_(255))
+
     def _is_fusible(self, images: Tensor) -> bool:
         """Whether the fused node computes what the layers would, and is not slower."""
         return (
-            images.device.type == "cpu"
+            not torch.compiler.is_compiling()
+            and images.device.type == "cpu"
             and not images.requires_grad
             and images.shape[1:] == self._padded_shape
+            and 0 < self._padded_shape.numel() <= _LARGE_IMAGE
             and images.numel() > 0
             and (torch.is_grad_enabled() or images.numel() <= _LARGE)
             and not torch._C._are_functorch_transforms_active()
-            and not torch.compiler.is_compiling()
             and not torch.is_autocast_enabled("cpu")
             and list(self.layers._modules.values()) == self._built
             and not any(self._hooks)

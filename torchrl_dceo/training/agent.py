@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torchrl.envs import EnvBase, Transform
+from torchrl.data import ReplayBuffer
+from torchrl.envs import CatFrames, EnvBase, Transform
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo.data import make_replay_buffer
+from torchrl_dceo.envs import find_transform
+from torchrl_dceo.modules.networks import ConvNet
 
 __all__ = ["Agent", "Phase", "ReplaySettings"]
+
+# Where a batch drawn by priorities holds another one, drawn uniformly.
+UNIFORM = "uniform"
 
 
 class Explorer(Protocol):
@@ -48,7 +55,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """How an agent wants its transitions; see :func:`~torchrl_dceo.data.make_replay_buffer`."""
+    """How an agent wants its transitions; see :func:`~torchrl_dceo.data.make_replay_buffer`.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.agent import ReplaySettings
+        >>> settings = ReplaySettings(n_steps=3, prioritized=True, alpha=0.5)
+        >>> settings.make(make_env("NineRooms", batch_size=4), capacity=1000, seed=0).num_streams
+        4
+    """
 
     n_steps: int = 5
     gamma: float = 0.99
@@ -56,9 +71,27 @@ class ReplaySettings:
     window: bool = False
     state_keys: Sequence[NestedKey] = ()
     step_keys: Sequence[NestedKey] = ("action",)
+    prioritized: bool = False
+    alpha: float = 0.5  # of the priorities
+    beta: float = 0.5  # of their importance weights
+    uniform: bool = False  # whether a batch brings along another one, drawn uniformly
 
-    def make(self, env: EnvBase, capacity: int, seed: int) -> Any:
-        """The replay buffer for an environment's transitions."""
+    def make(
+        self,
+        env: EnvBase,
+        capacity: int,
+        seed: int,
+        *,
+        storage: Literal["memory", "memmap"] = "memory",
+        scratch_dir: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """The replay buffer for an environment's transitions.
+
+        Where the environment shows stacks of frames, each frame is stored once: it has a transform ``CatFrames``, or an
+        attribute ``frame_stack`` if it stacks them itself.
+        """
+        stacks = find_transform(env, CatFrames)
+        frame_stack = getattr(env, "frame_stack", 1) if stacks is None else stacks.N
         return make_replay_buffer(
             capacity,
             n_steps=self.n_steps,
@@ -71,6 +104,14 @@ class ReplaySettings:
             state_keys=list(self.state_keys),
             step_keys=list(self.step_keys),
             window=self.window,
+            frame_stack=frame_stack,
+            stack_dim=-3 if stacks is None else stacks.dim,
+            sampler="prioritized" if self.prioritized else "uniform",
+            alpha=self.alpha,
+            beta=self.beta,
+            uniform_key=UNIFORM if self.uniform else None,
+            storage=storage,
+            scratch_dir=scratch_dir,
             seed=seed,
         )
 
@@ -81,6 +122,9 @@ class Agent(nn.Module):
     An objective is a :class:`~torchrl.objectives.LossModule`, whose ``loss*`` outputs are summed, or any module that
     writes into the batch what a later one reads (an intrinsic reward, a bonus). So an agent is a declaration, and the
     loop needs to know nothing of its method. A module may name in ``logged_keys`` what the log shall show of it.
+
+    With a replay that draws by priorities, an objective whose class says ``uniform_samples = True`` (the Laplacian's)
+    gets a batch of its own, drawn uniformly.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
@@ -122,7 +166,9 @@ class Agent(nn.Module):
         self.explorer = explorer
         self.optimizer = optimizer
         self.targets = list(targets)
-        self.replay = ReplaySettings() if replay is None else replay
+        replay = ReplaySettings() if replay is None else replay
+        averaging = any(getattr(m, "uniform_samples", False) for m in self.objectives.values())
+        self.replay = replace(replay, uniform=replay.prioritized and averaging)
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
@@ -134,6 +180,23 @@ class Agent(nn.Module):
                     f"{sorted(self.objectives)}"
                 )
 
+    def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
+        """One update from a batch of the replay, which is then told the priorities of what it gave, if it has any."""
+        batch = replay.sample()
+        batch = self._received(batch)
+        outputs = self.update(batch, phase)
+        # None are written while the main learner rests.
+        if getattr(replay, "priority_key", None) in batch.keys():
+            replay.update_tensordict_priority(batch)
+        return outputs
+
+    def _received(self, batch: TensorDictBase) -> TensorDictBase:
+        """The batch where the agent is: through pinned memory, so that the copy to an accelerator needs no waiting."""
+        device = next(self.parameters()).device
+        if device.type != "cuda":
+            return batch
+        return batch.pin_memory().to(device, non_blocking=True)
+
     def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
         """Learns from one batch; returns every output of the losses, detached, and what modules want logged."""
         total: Tensor | None = None
@@ -141,7 +204,10 @@ class Agent(nn.Module):
         for name, objective in self.objectives.items():
             if phase.objectives is not None and name not in phase.objectives:
                 continue
-            out = objective(batch)
+            own = batch
+            if self.replay.uniform and getattr(objective, "uniform_samples", False):
+                own = batch.get(UNIFORM, batch)
+            out = objective(own)
             if isinstance(objective, LossModule):
                 for key, value in out.items():
                     if key.startswith("loss"):
@@ -169,6 +235,16 @@ class Agent(nn.Module):
             if callable(dual_step) and (phase.objectives is None or name in phase.objectives):
                 dual_step()
         return outputs
+
+    def compile_networks(self, mode: str | None = None) -> None:
+        """Compiles the convolutional networks, where an update on images spends its time.
+
+        Args:
+            mode (str, optional): that of :func:`torch.compile`, e.g. ``"reduce-overhead"`` for CUDA graphs.
+        """
+        for module in self.modules():
+            if isinstance(module, ConvNet):
+                module.compile(mode=mode)
 
     def _trained(self) -> list[nn.Parameter]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]

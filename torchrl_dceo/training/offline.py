@@ -59,5 +59,5 @@ def fit(
     for update in range(num_updates):
         if update == num_updates - max(1, num_updates // 10):
             metrics = RunMetrics()
-        metrics.updated(agent.update(replay.sample(), phase))
+        metrics.updated(agent.learn(replay, phase))
     return metrics.row()

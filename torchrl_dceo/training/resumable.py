@@ -74,7 +74,14 @@ class Resumable(ABC):
     def fingerprint(self) -> dict[str, Any]:
         """What the run is made of: agent, environments and every setting that its numbers depend on."""
         train = asdict(self.config)
-        for free in ("total_frames", "checkpoint_period", "keep_checkpoints", "progress"):
+        for free in (
+            "total_frames",
+            "checkpoint_period",
+            "keep_checkpoints",
+            "progress",
+            "replay_storage",
+            "replay_dir",
+        ):
             del train[free]
         train["replay_capacity"] = self.replay_capacity
         # Those of the agent are described with it.

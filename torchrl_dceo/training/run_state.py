@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
+from torch.nn.parameter import UninitializedBuffer
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.envs import get_env_state, set_env_state
@@ -72,12 +73,14 @@ def get_world(env: EnvBase) -> dict[str, Any]:
 
 def set_world(env: EnvBase, state: dict[str, Any]) -> None:
     """Restores what :func:`get_world` returned."""
+    if any(isinstance(buffer, UninitializedBuffer) for buffer in env.buffers()):
+        env.reset()  # some transforms, such as CatFrames, make their buffers at the first reset
     env.load_state_dict(state["transforms"])
     set_env_state(env, state["env"])
 
 
 def get_generators() -> dict[str, Any]:
-    """The global random generators: torch's (of the CPU), and those of NumPy and Python for worlds that use them.
+    """The global random generators: torch's (of every device), and those of NumPy and Python for worlds that use them.
 
     Examples:
         >>> import torch
@@ -92,6 +95,7 @@ def get_generators() -> dict[str, Any]:
     version, words, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "numpy": {
             "key": torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
             "pos": int(numpy["state"]["pos"]),
@@ -109,6 +113,8 @@ def set_generators(state: dict[str, Any]) -> None:
     np.random.set_state(("MT19937", key, numpy["pos"], numpy["has_gauss"], numpy["gauss"]))
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
     torch.set_rng_state(state["torch"])
+    if state.get("cuda"):  # not in the checkpoints of older versions, nor of runs on the CPU
+        torch.cuda.set_rng_state_all(state["cuda"])
 
 
 def from_tensordict(tensordict: TensorDictBase) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 __all__ = ["TrainConfig"]
 
@@ -24,6 +25,10 @@ class TrainConfig:
     update_period: int = 4  # frames per update; the authors' later research code
     learning_starts: int = 1000  # frames before the first update; the same
     replay_capacity: int | None = None  # rows; None: room for the whole run
+    replay_storage: Literal["memory", "memmap"] = (
+        "memory"  # memmap: in files, for more than memory holds
+    )
+    replay_dir: str | None = None  # where those files go; None: a temporary directory
     eval_period: int = 10_000  # frames between greedy evaluations
     log_period: int = 1000  # frames between rows of the log
     checkpoint_period: int | None = None  # frames between checkpoints; None: none but the last
@@ -41,6 +46,14 @@ class TrainConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.replay_storage not in ("memory", "memmap"):
+            raise ValueError(
+                f"replay_storage must be 'memory' or 'memmap', got {self.replay_storage!r}"
+            )
+        if self.replay_dir is not None and self.replay_storage != "memmap":
+            raise ValueError(
+                f"replay_dir={self.replay_dir!r} has no use without replay_storage='memmap'"
+            )
         if self.checkpoint_period is not None and self.checkpoint_period % self.log_period:
             raise ValueError(
                 f"checkpoint_period must be a multiple of log_period ({self.log_period}), got "

@@ -81,7 +81,13 @@ class Trainer(Resumable):
             follow_map(
                 self.discovery_env, self.env
             )  # discovery comes before any change of the world
-        self.replay = agent.replay.make(self.env, self.replay_capacity, config.seed)
+        self.replay = agent.replay.make(
+            self.env,
+            self.replay_capacity,
+            config.seed,
+            storage=config.replay_storage,
+            scratch_dir=config.replay_dir,
+        )
         self._collector: Collector | None = None
         self._batch_frames = 0  # of the collector
         self._carrier: TensorDict | None = None
@@ -186,7 +192,12 @@ class Trainer(Resumable):
         resumed = None if self._carrier is None else self._surroundings()
         self._batch_frames = self._frames_per_batch()
         tensors = (*self.agent.policy.parameters(), *self.agent.policy.buffers())
-        together = all(tensor.device == self.world.device for tensor in tensors)
+        apart = {tensor.device for tensor in tensors} - {self.world.device}
+        devices: dict[str, Any] = {"device": self.world.device}
+        if apart:
+            # The networks on an accelerator, the world and what is stored of it on the host.
+            devices = {"policy_device": apart.pop(), "env_device": self.world.device}
+            devices["storing_device"] = self.world.device
         self._collector = Collector(
             self.world,
             self.agent.policy,
@@ -194,10 +205,10 @@ class Trainer(Resumable):
             total_frames=-1,
             # Named, so that nothing is cast between policy and world; and a fresh stack of steps instead of a copy of
             # one that is used again: together a tenth of the time of collecting.
-            device=self.world.device if together else None,
+            **devices,
             use_buffers=False,
             return_same_td=True,
-            no_cuda_sync=True,
+            no_cuda_sync="device" in devices,
             track_traj_ids=False,
         )
         if resumed is not None:
@@ -225,7 +236,7 @@ class Trainer(Resumable):
         counters.frames += frames
         counters.phase_frames += frames
         for _ in range(self._updates_due() - updates_before):
-            self.metrics.updated(self.agent.update(self.replay.sample(), self.phase))
+            self.metrics.updated(self.agent.learn(self.replay, self.phase))
             counters.updates += 1
 
     def _updates_due(self) -> int:

@@ -1,0 +1,213 @@
+"""Rainbow's learner under any agent: priorities, a uniform batch for the Laplacian, frames stored once, resuming."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.envs import CatFrames
+from torchrl.objectives import LossModule
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.objectives import CategoricalDQNLoss, OptionDistributionalDQNLoss, OptionDQNLoss
+from torchrl_dceo.training import Agent, Phase, TrainConfig, Trainer
+
+STACK = 3
+SMALL = {"num_options": 2, "dimensions": 3, "num_atoms": 11, "batch_size": 8}
+
+
+def make_world(stacked: bool = False, **settings):
+    env = make_env(
+        "NineRooms", room_size=3, batch_size=4, max_steps=12, visits="counts", **settings
+    )
+    if stacked:
+        env.append_transform(
+            CatFrames(N=STACK, dim=-3, in_keys=["pixels"], out_keys=["pixels"], padding="same")
+        )
+    return env
+
+
+def make_trainer(
+    name: str = "rainbow_dceo", *, frames: int = 400, stacked: bool = True, run_dir=None, **train
+) -> Trainer:
+    torch.manual_seed(0)
+    env = make_world(stacked, seed=0)
+    settings = SMALL if name == "rainbow_dceo" else {"num_atoms": 11, "batch_size": 8}
+    agent = make_agent(name, env, lr=1e-3, target_period=5, **settings)
+    config = {"learning_starts": 100, "log_period": 100, "update_period": 16, "progress": False}
+    return Trainer(
+        agent,
+        env,
+        TrainConfig(total_frames=frames, replay_capacity=300, **{**config, **train}),
+        run_dir=run_dir,
+    )
+
+
+def test_the_options_of_a_rainbow_are_rainbows_and_those_of_a_network_are_not():
+    env = make_world()
+    agent = make_agent("rainbow_dceo", env)
+    assert type(agent.objectives["main"]) is CategoricalDQNLoss
+    assert type(agent.objectives["option"]) is OptionDistributionalDQNLoss
+    assert type(make_agent("dceo", env).objectives["option"]) is OptionDQNLoss
+
+
+@pytest.mark.parametrize("name", ["rnd", "cic", "counts", "ez_greedy", "diayn", "dco"])
+def test_any_agent_learns_on_rainbows_learner(name):
+    torch.manual_seed(0)
+    env = make_world(seed=0)
+    settings = {"discovery_frames": 200} if name in ("cic", "diayn") else {}
+    agent = make_agent(name, env, main_learner="rainbow", prioritized=True, **settings)
+    assert type(agent.objectives["main"]) is CategoricalDQNLoss
+    config = TrainConfig(
+        total_frames=400, learning_starts=100, update_period=50, log_period=200, progress=False
+    )
+    trainer = Trainer(agent, env, config, discovery_env=make_world(seed=1, coverage=True))
+    assert math.isfinite(trainer.run()["loss_main"])
+
+
+def test_priorities_become_the_errors_of_the_last_update():
+    trainer = make_trainer(frames=120)
+    trainer.run()
+    replay, agent = trainer.replay, trainer.agent
+    given = []
+    update = agent.update
+    agent.update = lambda batch, phase: given.append(batch) or update(batch, phase)
+    agent.learn(replay, agent.phases[0])
+    batch = given[0]
+    weights = replay.sampler._tree.get(batch["index"])
+    for row in batch["index"].unique():
+        drawn = batch["index"] == row
+        largest = float(batch["td_error"][drawn].max())
+        assert weights[drawn].tolist() == pytest.approx(
+            [(largest + 1e-6) ** 0.5] * int(drawn.sum()), rel=1e-5
+        )
+
+
+class _Spy(LossModule):
+    """Notes the rows that it was given."""
+
+    uniform_samples = True
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.rows: list[torch.Tensor] = []
+
+    def forward(self, tensordict):
+        self.rows.append(tensordict["index"])
+        return TensorDict({"loss": self.network.weight.sum()})
+
+
+def test_objectives_that_average_get_uniform_rows_and_the_others_prioritized_ones():
+    env = make_world(seed=0)
+    rainbow = make_agent("rainbow", env, batch_size=400)
+    averaging, drawn = _Spy(torch.nn.Linear(1, 1)), _Spy(torch.nn.Linear(1, 1))
+    drawn.uniform_samples = False
+    agent = Agent(
+        rainbow.policy,
+        {"averaging": averaging, "drawn": drawn},
+        explorer=rainbow.explorer,
+        optimizer=rainbow.optimizer,
+        replay=rainbow.replay,
+    )
+    replay = agent.replay.make(env, 800, seed=0)
+    rows = replay.extend(env.rollout(50, break_when_any_done=False))
+    replay.update_priority(rows.flatten(), (rows.flatten() == int(rows[0, 3])).float() * 1e6)
+    agent.learn(replay, Phase("all"))
+    share = float((drawn.rows[0] == int(rows[0, 3])).float().mean())
+    assert share > 0.9
+    # One of some 190 rows.
+    assert float((averaging.rows[0] == int(rows[0, 3])).float().mean()) < 0.05
+
+
+def test_each_frame_is_stored_once():
+    trainer = make_trainer(frames=120)
+    trainer.run()
+    stored = trainer.replay.writer.tensors["pixels"]
+    shown = trainer.env.observation_spec["pixels"].shape[1:]
+    assert shown[0] == STACK * stored.shape[1] and stored.shape[2:] == shown[1:]
+    batch = trainer.replay.sample()
+    assert batch["pixels"].shape[1:] == shown
+    assert batch["uniform", "successor", "pixels"].shape[1:] == shown
+
+
+@pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
+@pytest.mark.parametrize("storage", ["memory", "memmap"])
+def test_resumed_runs_go_on_to_the_bit(name, storage, tmp_path):
+    """Priorities, stacks and, on disk or not, the frames themselves; the buffer is full before the interruption."""
+    settings = {"replay_storage": storage, "checkpoint_period": 100}
+    if storage == "memmap":
+        settings["replay_dir"] = str(tmp_path / "whole_frames")
+    whole = make_trainer(name, frames=600, run_dir=tmp_path / "whole", **settings)
+    expected = whole.run()
+    if storage == "memmap":
+        assert any((tmp_path / "whole_frames").rglob("*.memmap"))
+        settings["replay_dir"] = str(tmp_path / "frames")
+    make_trainer(name, frames=400, run_dir=tmp_path / "run", **settings).run()
+    resumed = make_trainer(name, frames=600, run_dir=tmp_path / "run", **settings)
+    assert resumed.resume() == 400
+    row = resumed.run()
+    del expected["seconds"], row["seconds"]
+    assert row == expected
+    for key, value in whole.agent.state_dict().items():
+        assert torch.equal(value, resumed.agent.state_dict()[key]), key
+    one, two = whole.replay.sample(), resumed.replay.sample()
+    assert torch.equal(one["index"], two["index"])
+    assert torch.equal(one["pixels"], two["pixels"])
+    assert torch.equal(one["priority_weight"], two["priority_weight"])
+
+
+@pytest.fixture
+def on_meta(monkeypatch) -> Callable[[str], Agent]:
+    """Builds an agent on a device without memory: any look at a value is an error, and so is a tensor left behind."""
+    # TorchRL's target updaters compare memory when they are made, which this device has none of.
+    for module in ("ddqn", "option_agent"):
+        monkeypatch.setattr(f"torchrl_dceo.agents.{module}.make_targets", lambda *_: [])
+
+    def build(name: str) -> Agent:
+        env = make_world()
+        with torch.device("meta"):
+            return make_agent(name, env, **(SMALL if name == "rainbow_dceo" else {}))
+
+    return build
+
+
+@pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
+def test_an_agent_is_built_on_the_device_of_its_context(name, on_meta):
+    agent = on_meta(name)
+    assert isinstance(agent.optimizer, torch.optim.Adam)
+    tensors = {**dict(agent.named_parameters()), **dict(agent.named_buffers())}
+    left = [key for key, tensor in tensors.items() if tensor.device.type != "meta"]
+    assert not left
+
+
+@pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
+def test_losses_and_gradients_need_no_look_at_a_value(name, on_meta):
+    """What an accelerator would have to stop for, or copy to the host, fails on a device that has no values."""
+    host = make_trainer(name, frames=120, stacked=False)
+    host.run()
+    batch = host.replay.sample().to("meta")
+    agent = on_meta(name)
+    total = torch.zeros((), device="meta")
+    for objective in agent.objectives.values():
+        own = batch["uniform"] if getattr(objective, "uniform_samples", False) else batch
+        out = objective(own)
+        if isinstance(objective, LossModule):
+            total = total + next(value for key, value in out.items() if key.startswith("loss"))
+    total.backward()
+    assert all(
+        p.grad is not None for group in agent.optimizer.param_groups for p in group["params"]
+    )
+    assert batch["td_error"].device.type == "meta"
+
+
+@pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
+def test_acting_needs_no_look_at_a_value(name, on_meta):
+    agent = on_meta(name)
+    step = make_world().reset().to("meta")
+    step["option"] = torch.full(step.shape, -1, device="meta")
+    assert agent.policy(step)["action"].device.type == "meta"

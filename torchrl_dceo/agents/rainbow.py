@@ -1,0 +1,32 @@
+"""``rainbow``: C51, dueling, double, n-step, prioritized replay; no noisy networks, as in the DCEO authors' code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.training.agent import Agent
+
+
+@dataclass
+class RainbowConfig(DDQNConfig):
+    """Settings of ``rainbow``: those of the main learner, with the authors' values for Atari."""
+
+    lr: float = 6.25e-5  # the authors, and Hessel et al. 2018
+    adam_eps: float = 1.5e-4  # the same
+    n_steps: int = 3  # the same
+    target_tau: float | None = None  # the authors: hard target updates
+    target_period: int = 2000  # in updates: 8000 steps at one update per 4; the authors
+    eps_end: float = 0.01  # the authors
+    eps_frames: int = 250_000  # the authors
+    main_learner: Literal["network", "table", "rainbow"] = "rainbow"
+    prioritized: bool = True  # Hessel et al. 2018
+    centre_pixels: bool = False  # the authors: images as they are
+
+
+def make_rainbow(env: EnvBase, config: RainbowConfig) -> Agent:
+    """Builds the agent: ``ddqn`` with another learner and other defaults."""
+    return make_ddqn(env, config)
