@@ -112,3 +112,11 @@ def test_the_learning_curve_marks_the_switch(tmp_path, maps, places):
     upright = [line.get_xdata()[0] for line in axes.lines if len(set(line.get_xdata())) == 1]
     assert upright == places
     assert [text.get_text() for text in axes.texts] == ["switch"] * len(places)
+
+
+def test_the_training_curve_is_not_smoothed_across_a_switch(tmp_path):
+    train = [1.0] * 20 + [0.0] * 20
+    write(tmp_path / "progress.csv", run(train, [0] * 20 + [1] * 20, train_return=train))
+    (axes,) = draw_learning_curve(read_progress(tmp_path)).axes
+    (smooth,) = [line for line in axes.lines if line.get_label() == "training"]
+    assert list(smooth.get_ydata()) == train

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 import re
@@ -90,7 +91,12 @@ def _returns(axes: Axes, progress: Progress) -> None:
     frames, values = _points(progress, "train_return")
     if frames:
         axes.plot(frames, values, color=COLOURS["first"], linewidth=0.8, alpha=0.3)
-        axes.plot(frames, _smooth(values), color=COLOURS["first"], label="training")
+        axes.plot(
+            frames,
+            _smooth_stretches(progress, frames, values),
+            color=COLOURS["first"],
+            label="training",
+        )
     frames, values = _points(progress, "eval_return")
     if frames:
         (line,) = axes.plot(frames, values, color=COLOURS["second"], label="evaluation")
@@ -216,6 +222,13 @@ def _points(progress: Progress, name: str) -> tuple[list[float], list[float]]:
     pairs = zip(progress["frames"], progress.get(name, []), strict=False)
     kept = [(frame, value) for frame, value in pairs if math.isfinite(value)]
     return [frame for frame, _ in kept], [value for _, value in kept]
+
+
+def _smooth_stretches(progress: Progress, frames: list[float], values: list[float]) -> list[float]:
+    """Each stretch between two changes of the world by itself: the return must not seem to fall before one."""
+    ends = [sum(frame <= place for frame in frames) for place in switch_places(progress)]
+    cuts = [0, *ends, len(values)]
+    return [v for a, b in itertools.pairwise(cuts) for v in _smooth(values[a:b])]
 
 
 def _smooth(values: list[float]) -> list[float]:
