@@ -227,6 +227,17 @@ class TestEpisodes:
         assert data["next", "terminated"][-1] and not data["next", "truncated"].any()
         assert env.consoles[0].ale.lives() == 0  # falls off the platform, six times
 
+    def test_a_life_may_end_the_episode(self):
+        env = AtariEnv("MontezumaRevenge", seed=0, sticky=0.0, life_ends=True)
+        fall = _named(env, ("RIGHT", 60))
+        data = _play(env, fall)
+        assert data["next", "terminated"][-1] and len(data) < 60
+        assert env.consoles[0].ale.lives() == 5 and not env.consoles[0].ale.game_over()
+        whole = AtariEnv("MontezumaRevenge", seed=0, sticky=0.0)
+        assert not _play(whole, fall)["next", "done"].any()
+        env.reset()
+        assert env.consoles[0].ale.lives() == 6  # a new game
+
     def test_only_one_of_a_batch_is_reset(self):
         env = AtariEnv("MontezumaRevenge", batch_size=[2], sticky=0.0, seed=0)
         data = _play(env, _named(env, ("LEFT", 3)))[:, -1]["next"].select("pixels", "position")

@@ -289,6 +289,7 @@ def test_every_setting_listed_is_accepted_by_its_world():
         "full_actions": True,
         "goal_visible": True,
         "goals": [(1, 4)],
+        "life_ends": True,
         "max_depth": 2,
         "max_steps": 9,
         "num_breakable": 2,

@@ -31,7 +31,7 @@ class AtariEnv(EnvBase):
     ``make_replay_buffer(frame_stack=4)`` undoes and redoes: it stores each picture once.
 
     The reward is the game's own. :func:`~torchrl_dceo.envs.make_env` clips it for learning, after the return of the
-    episode was summed. An episode ends with the game (``terminated``), not with a life, and after ``max_steps``
+    episode was summed. An episode ends with the game (``terminated``; with a life if asked for) and after ``max_steps``
     agent steps (``truncated``).
 
     Entries (``B`` the batch size): ``pixels`` uint8 ``[*B, frame_stack, size, size]``; ``room`` int64 ``[*B]`` and
@@ -51,6 +51,7 @@ class AtariEnv(EnvBase):
         size (int): rows and columns of a picture. Default: 84.
         max_steps (int, optional): agent steps an episode. Default: 27,000 (30 minutes of play).
         coverage (bool): no reward. Games still end. Default: ``False``.
+        life_ends (bool): the loss of a life terminates, and a new game begins. Default: ``False``.
         full_actions (bool): all 18 actions of the joystick, also those that do nothing here. Default: ``False``.
         positions (RamMap or tuple, optional): where in memory the player is. Default: what is known of the game.
         ram (bool): whether the memory is an entry. Default: ``False``.
@@ -81,6 +82,7 @@ class AtariEnv(EnvBase):
         size: int = 84,
         max_steps: int | None = 27_000,
         coverage: bool = False,
+        life_ends: bool = False,
         full_actions: bool = False,
         positions: RamMap | None = None,
         ram: bool = False,
@@ -108,7 +110,10 @@ class AtariEnv(EnvBase):
         self._joystick = minimal_actions(game, full_actions)
         self._codes = [action.value for action in self._joystick]
         count = self.batch_size.numel()
-        self.consoles = [Console(path, frame_skip=frame_skip, sticky=sticky) for _ in range(count)]
+        self.consoles = [
+            Console(path, frame_skip=frame_skip, sticky=sticky, life_ends=life_ends)
+            for _ in range(count)
+        ]
         self._screens = np.zeros((count, *SCREEN), dtype=np.uint8)
         for console, screen in zip(self.consoles, self._screens, strict=True):
             console.screen = screen  # drawn into the batch itself

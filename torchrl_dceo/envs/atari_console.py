@@ -33,6 +33,7 @@ class Console:
     Keyword Args:
         frame_skip (int): frames an agent step. Default: 4.
         sticky (float): Default: 0.25.
+        life_ends (bool): whether the loss of a life counts as the end. Default: ``False``.
         seed (int): of the sticky actions. Default: 0.
 
     Examples:
@@ -47,10 +48,17 @@ class Console:
     """
 
     def __init__(
-        self, path: Path, *, frame_skip: int = 4, sticky: float = 0.25, seed: int = 0
+        self,
+        path: Path,
+        *,
+        frame_skip: int = 4,
+        sticky: float = 0.25,
+        life_ends: bool = False,
+        seed: int = 0,
     ) -> None:
         self.frame_skip = frame_skip
         self.sticky = sticky
+        self.life_ends = life_ends
         self.screen: npt.NDArray[np.uint8] = np.zeros(SCREEN, dtype=np.uint8)
         self._before = np.zeros(SCREEN, dtype=np.uint8)
         self._generator = torch.Generator().manual_seed(seed)
@@ -76,14 +84,14 @@ class Console:
         self._last_action = _NOOP
 
     def step(self, action: int) -> tuple[int, bool]:
-        """Plays an agent step with an action of the joystick; returns the game's reward, and whether it is over."""
+        """Plays an agent step with an action of the joystick; returns the reward, and whether it is over."""
         ale, last = self.ale, self.frame_skip - 1
-        reward = 0
+        reward, lives = 0, ale.lives() if self.life_ends else 0
         for frame, sticks in enumerate(self._draw()):
             if not sticks:
                 self._last_action = action
             reward += ale.act(self._last_action)
-            if ale.game_over():
+            if ale.game_over() or (self.life_ends and ale.lives() < lives):
                 ale.getScreenGrayscale(self.screen)
                 return reward, True
             if frame == last - 1:

@@ -154,9 +154,9 @@ def _atari(name: str) -> _World:
             return AtariEnv(game, batch_size=batch_size, **settings)
         from torchrl_dceo.envs.atari_vector import AtariVectorEnv
 
-        for setting in ("positions", "ram"):
+        for setting in ("positions", "ram", "life_ends"):
             if settings.pop(setting, None):
-                raise ValueError(f"vector=True gives no memory: leave out {setting}")
+                raise ValueError(f"vector=True does not offer {setting}: leave it out")
         return AtariVectorEnv(game, batch_size=batch_size, num_threads=num_threads, **settings)
 
     names = _settings_of(AtariEnv) | {"vector", "num_threads", "clip_rewards"}
