@@ -29,7 +29,8 @@ class AtariVectorEnv(EnvBase):
     - no exact resume: the games' state cannot be read. :meth:`set_env_state` goes on with *new* games, and the episodes
       that were on are cut: their next step moves nothing, gives no reward and is ``truncated``, so that what is stored
       is still right;
-    - sticky actions come from the emulator: the same law, other draws than ``AtariEnv`` with the same seed.
+    - sticky actions come from the emulator: the same law, other draws than ``AtariEnv`` with the same seed;
+    - the last picture of a game that is over is ALE's, which pools it with an older frame.
 
     ALE resets a game in the very step that ends it (its only mode that TorchRL can follow); the picture that ended
     the episode and the first one of the next are told apart here. A reset in the middle of a game works too. Rewards
@@ -83,8 +84,8 @@ class AtariVectorEnv(EnvBase):
             rom,
             count,
             num_threads=num_threads,
-            # In frames, whatever ALE calls it; none is 2^30, a year of play.
-            max_num_frames_per_episode=2**30 if max_steps is None else max_steps * frame_skip,
+            # Never: steps are counted here, since the picture that ALE shows with a truncation is not the last one.
+            max_num_frames_per_episode=2**30,
             repeat_action_probability=sticky,
             full_action_space=full_actions,
             autoreset_mode="SameStep",
@@ -100,6 +101,7 @@ class AtariVectorEnv(EnvBase):
         self._stack = torch.zeros((count, frame_stack, size, size), dtype=torch.uint8)
         self._first = self._stack[:, :1]  # of the episode that ALE has begun where one is over
         self._begun = torch.zeros(count, dtype=torch.bool)
+        self._elapsed = torch.zeros(count, dtype=torch.int64)
         self._started = False
         self._cut = False
         self._make_specs(size)
@@ -134,6 +136,7 @@ class AtariVectorEnv(EnvBase):
             self._started = True
         self._stack = torch.where(fresh.view(-1, 1, 1, 1), first, self._stack)
         self._begun = self._begun & ~fresh
+        self._elapsed = self._elapsed.masked_fill(fresh, 0)
         off = torch.zeros(count, dtype=torch.bool)
         return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
 
@@ -144,19 +147,23 @@ class AtariVectorEnv(EnvBase):
         if self._cut:
             return self._cut_episodes()
         actions = tensordict.get("action").cpu().numpy()
-        shown, rewards, over, cut, info = self._games.step(actions)
-        terminated, truncated = torch.from_numpy(np.array(over)), torch.from_numpy(np.array(cut))
-        done = terminated | truncated
+        shown, rewards, over, _, info = self._games.step(actions)
+        terminated = torch.from_numpy(np.array(over))
+        self._elapsed = self._elapsed + 1
+        if self.max_steps is None:
+            truncated = torch.zeros_like(terminated)
+        else:
+            truncated = self._elapsed >= self.max_steps
         newest = torch.from_numpy(np.array(shown))
-        if done.any():
-            self._first, self._begun = newest, done
+        if terminated.any():
+            self._first, self._begun = newest, terminated
             final = torch.from_numpy(np.array(info["final_obs"]))
-            newest = torch.where(done.view(-1, 1, 1, 1), final, newest)
+            newest = torch.where(terminated.view(-1, 1, 1, 1), final, newest)
         self._stack = torch.cat([self._stack[:, 1:], newest], dim=1)
         reward = torch.from_numpy(np.array(rewards)).float()
         return self._pack(
             reward=torch.zeros_like(reward) if self.coverage else reward,
-            done=done,
+            done=terminated | truncated,
             terminated=terminated,
             truncated=truncated,
         )
