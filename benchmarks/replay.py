@@ -121,7 +121,7 @@ def memory() -> None:
     sampler = rb.sampler.state_dict()
     held += sum(value.nbytes for value in [*sampler["tree"], sampler["barred"]])
     print(
-        f"Bytes a transition of 84x84x4 uint8 stacks, priorities included: {held / 1000:.0f}; "
+        f"Bytes a transition of 84x84x4 uint8 stacks, priorities included: {held / 1000:.0f} (aim: at most 7200); "
         f"TorchRL, whole transitions: {whole:.0f}, {1000 * whole / held:.1f}x"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from tensordict.nn import TensorDictModuleBase
+from torch import nn
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
@@ -30,12 +31,15 @@ def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 30_000
         >>> evaluate(lambda td: td.set("action", torch.ones(4, dtype=torch.int64)), env)  # always to the right
         1.0
     """
+    parameters = policy.parameters() if isinstance(policy, nn.Module) else iter(())
+    device = next((p.device for p in parameters), env.device)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         step = env.reset()
         total = torch.zeros(env.batch_size, device=env.device)
         running = torch.ones_like(total, dtype=torch.bool)
         for _ in range(max_steps):
-            now, step = env.step_and_maybe_reset(policy(step))
+            acted = policy(step) if device == env.device else policy(step.to(device)).to(env.device)
+            now, step = env.step_and_maybe_reset(acted)
             so_far = now.get(("next", "episode_reward"), None)
             if so_far is None:
                 so_far = total + now["next", "reward"].reshape(env.batch_size)
