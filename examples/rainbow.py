@@ -35,7 +35,7 @@ agent = make_agent(
 row = train(
     agent,
     env,
-    total_frames=12_000,
+    total_frames=20_000,
     learning_starts=500,
     eval_env=make_env(ROOM, batch_size=20, max_steps=30, seed=1),
     eval_period=1000,
