@@ -110,7 +110,7 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
     with torch.device(settings.get("device", "cpu")):
         agent = make_agent(agent_name, env, **agent_settings)
     if settings.get("compile"):
-        agent.compile_networks(None if settings["compile"] is True else settings["compile"])
+        agent.compile_networks(mode=None if settings["compile"] is True else settings["compile"])
     eval_episodes = settings.get("eval_episodes", 20)  # not in the configs of older runs
     discovers = any(phase.reward_free for phase in agent.phases)
     visits = find_transform(env, StateCounts)

@@ -161,6 +161,20 @@ def test_resumed_runs_go_on_to_the_bit(name, storage, tmp_path):
     assert torch.equal(one["priority_weight"], two["priority_weight"])
 
 
+def test_compiled_networks_learn_the_same():
+    """Captured whole, in every variant: with and without gradient, of any batch."""
+    plain = make_trainer(frames=160).run()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    trainer = make_trainer(frames=160)
+    trainer.agent.compile_networks(backend="aot_eager")  # the capture is tested, not the compiler
+    row = trainer.run()
+    frames, breaks = (torch._dynamo.utils.counters[name] for name in ("frames", "graph_break"))
+    assert frames["ok"] == frames["total"] > 0 and not breaks
+    for name in ("loss_main", "loss_option", "loss_laplacian"):
+        assert row[name] == pytest.approx(plain[name], rel=1e-4)
+
+
 @pytest.fixture
 def on_meta(monkeypatch) -> Callable[[str], Agent]:
     """Builds an agent on a device without memory: any look at a value is an error, and so is a tensor left behind."""

@@ -243,3 +243,11 @@ def test_what_is_saved_depends_on_what_is_held_alone():
         assert same(states[0], states[1]) and same(states[0], states[2])
         for used in (one, other, loaded):
             used.extend(steps(9, done_at=[3, 9]))
+
+
+def test_a_single_element_of_any_stride(tmp_path):
+    """A column of a matrix with one row, as the room of a single environment is: contiguous, but no view as bytes."""
+    column = torch.arange(3).view(1, 3).unbind(-1)[1]
+    assert column.is_contiguous() and column.stride() == (3,)
+    save_state(tmp_path, {"column": column})
+    assert load_state(tmp_path)["column"].tolist() == [1]

@@ -25,7 +25,11 @@ _SAMPLE = 1 << 18  # bytes by which it is judged whether a tensor is worth compr
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
-    return tensor.reshape(-1).view(torch.uint8).numpy()
+    flat = tensor.reshape(-1)
+    if flat.stride(0) != 1:
+        # A single element counts as contiguous whatever its stride, but has no view as bytes.
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).numpy()
 
 
 def _chunks(tensor: Tensor) -> Iterator[memoryview]:

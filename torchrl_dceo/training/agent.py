@@ -236,15 +236,19 @@ class Agent(nn.Module):
                 dual_step()
         return outputs
 
-    def compile_networks(self, mode: str | None = None) -> None:
+    def compile_networks(self, **settings: Any) -> None:
         """Compiles the convolutional networks, where an update on images spends its time.
 
         Args:
-            mode (str, optional): that of :func:`torch.compile`, e.g. ``"reduce-overhead"`` for CUDA graphs.
+            settings: those of :func:`torch.compile`, e.g. ``mode="reduce-overhead"`` for CUDA graphs.
         """
+        # All of them share one piece of code, compiled for each network, with and without gradient, and for each size
+        # of batch: more variants than the eight after which torch gives up.
+        limit = torch._dynamo.config.recompile_limit
+        torch._dynamo.config.recompile_limit = max(limit, 64)
         for module in self.modules():
             if isinstance(module, ConvNet):
-                module.compile(mode=mode)
+                module.compile(**settings)
 
     def _trained(self) -> list[nn.Parameter]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
