@@ -27,11 +27,19 @@ def make_world(name: str = "NineRooms", **settings):
 
 
 def make_trainer(
-    name: str, world: str = "NineRooms", *, seed: int = 0, frames: int = 2000, **train
+    name: str,
+    world: str = "NineRooms",
+    *,
+    seed: int = 0,
+    frames: int = 2000,
+    average_options: bool = False,
+    **train,
 ) -> Trainer:
     torch.manual_seed(seed)
     env = make_world(world, seed=seed)
     settings = {"discovery_frames": frames // 2} if name in TWO_PHASE else {}
+    if average_options:
+        settings["average_options"] = True
     agent = make_agent(name, env, batch_size=16, target_period=5, **settings)
     config = {"update_period": 32, "learning_starts": 200, "log_period": 1000, "progress": False}
     return Trainer(
@@ -114,18 +122,21 @@ def test_each_phase_moves_what_it_names(untrained):
 
 
 def test_the_policy_acts_with_the_weights_that_the_losses_train(untrained):
-    """The main learner's own, and the options' averages, which an update moves by a hundredth."""
     agent = untrained.agent
-    main = {p.untyped_storage().data_ptr() for p in trained_parameters(losses(agent)["main"])}
-    of_policy = {p.untyped_storage().data_ptr(): p for p in agent.policy.parameters()}
-    assert main <= set(of_policy)
-    acting = [p for place, p in of_policy.items() if place not in main]
-    if "option" not in agent.objectives:
-        assert not acting
-        return
-    before = [p.clone() for p in acting]
-    agent.update(untrained.replay.sample(), Phase("all"))
+    of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
+    trained = {name: trained_parameters(loss) for name, loss in losses(agent).items()}
+    acting = [p for name in ("main", "option") for p in trained.get(name, ())]
+    assert {p.untyped_storage().data_ptr() for p in acting} == of_policy
+
+
+def test_averaged_options_follow_the_learned_ones_by_a_hundredth():
+    trainer = make_trainer("dceo", frames=400, learning_starts=10**6, average_options=True)
+    trainer.run()
+    agent = trainer.agent
     learned = trained_parameters(agent.objectives["option"])
+    acting = list(agent.policy[1].parameters())
+    before = [p.clone() for p in acting]
+    agent.update(trainer.replay.sample(), Phase("all"))
     for old, new, goal in zip(before, acting, learned, strict=True):
         torch.testing.assert_close(new, old + 0.01 * (goal - old))
     assert any(not torch.equal(old, new) for old, new in zip(before, acting, strict=True))
@@ -144,13 +155,11 @@ def test_frozen_options_stay_where_they_were(untrained):
     assert (loss.target_option_network_params.data == before).all()
 
 
-@pytest.mark.parametrize("settings", [{"average_options": False}, {"target_tau": None}])
-def test_without_averages_the_policy_has_the_learned_weights(settings):
-    agent = make_agent("dceo", make_world(), **settings)
+def test_without_soft_targets_nothing_is_averaged():
+    agent = make_agent("dceo", make_world(), average_options=True, target_tau=None)
     of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
-    for name in ("main", "option"):
-        learned = trained_parameters(agent.objectives[name])
-        assert {p.untyped_storage().data_ptr() for p in learned} <= of_policy
+    learned = trained_parameters(agent.objectives["option"])
+    assert {p.untyped_storage().data_ptr() for p in learned} <= of_policy
 
 
 @pytest.mark.parametrize("world", WORLDS)

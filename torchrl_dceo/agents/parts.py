@@ -83,7 +83,7 @@ class OptionConfig:
     )
     independent_networks: bool = False  # one network an option instead of a shared trunk
     options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
-    average_options: bool = True  # ours: act by soft target networks, see docs/options.md
+    average_options: bool = False  # act by soft target networks, see docs/options.md
     one_step_options: bool = (
         True  # ours: see docs/options.md; the paper's options take n steps, as the main learner
     )
