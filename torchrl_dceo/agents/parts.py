@@ -41,7 +41,8 @@ class LearnerConfig:
     """The main learner: n-step Double DQN with ε-greedy exploration. Every agent has these."""
 
     lr: float = 1e-4  # the paper, for all deep experiments
-    adam_eps: float = 1e-8  # ours: torch's default
+    adam_eps: float = 1e-8  # torch's default; for all but the main learner
+    main_adam_eps: float = 1.5e-4  # the authors' Atari code: see docs/options.md
     gamma: float = 0.99  # the authors' later research code
     n_steps: int = 5  # the paper
     batch_size: int = 32  # the authors' later research code
@@ -286,16 +287,23 @@ def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[Ta
 def make_optimizer(
     config: LearnerConfig, modules: Mapping[str, nn.Module]
 ) -> torch.optim.Optimizer:
-    """One fused Adam over everything that learns: faster than one for each loss, and the same arithmetic."""
-    parameters = {
-        id(p): p
-        for module in modules.values()
-        if isinstance(module, LossModule)
-        for p in module.parameters()
-        if p.requires_grad
-    }
+    """One fused Adam over everything that learns: faster than one for each loss, and the same arithmetic.
+
+    The main learner has an ε of its own. Until the first reward is found its gradients are all but 0, and Adam divides
+    them by their own size: full steps in random directions, thousands of them, until no unit is left that a picture
+    switches on.
+    """
+    groups: dict[float, dict[int, nn.Parameter]] = {}
+    for name, module in modules.items():
+        if isinstance(module, LossModule):
+            group = groups.setdefault(
+                config.main_adam_eps if name == "main" else config.adam_eps, {}
+            )
+            group.update({id(p): p for p in module.parameters() if p.requires_grad})
     return torch.optim.Adam(
-        list(parameters.values()), lr=config.lr, eps=config.adam_eps, fused=True
+        [{"params": list(group.values()), "eps": eps} for eps, group in groups.items()],
+        lr=config.lr,
+        fused=True,
     )
 
 
