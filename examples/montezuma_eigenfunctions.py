@@ -20,6 +20,7 @@ from torchrl.envs.utils import RandomPolicy
 from torchrl_dceo.analysis import cosine_similarity
 from torchrl_dceo.analysis.pair_spectra import pair_eigenfunctions
 from torchrl_dceo.analysis.position_values import draw_position_values, position_values
+from torchrl_dceo.analysis.similarity import span_alignment
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
@@ -27,8 +28,8 @@ from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
 
 WALKERS, CELL, FIRST_ROOM = 8, 8, 1
-# From memory to the screen: the middle of the figure, (column, row).
-COLUMN, ROW = 3, 318
+# From memory to the screen: the figure's feet, (column, row).
+COLUMN, ROW = 3, 327
 
 
 def collect(steps, ahead, batch_size, seed, data_dir):
@@ -105,14 +106,15 @@ def compare(positions, successors, values, dimensions):
     sums = values.new_zeros(len(cells), values.shape[1]).index_add_(0, first, values)
     means = sums / first.bincount(minlength=len(cells)).clamp(min=1).unsqueeze(-1)
     similarity = cosine_similarity(means, table.eigenfunctions, table.eigenvalues, rho=table.rho)
-    return similarity, table.eigenvalues
+    span = span_alignment(means, table.eigenfunctions, rho=table.rho)
+    return similarity, float(span), table.eigenvalues
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=52_000, help="agent steps, of 4 frames each")
     parser.add_argument("--ahead", type=int, default=8, help="agent steps to the successor")
-    parser.add_argument("--updates", type=int, default=1500)
+    parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--dimensions", type=int, default=7)
     parser.add_argument("--barrier", type=float, default=0.5)
@@ -131,10 +133,12 @@ def main():
         f"{4 * options.steps:,} frames, {time.process_time() - began:.0f} s of processor time",
         flush=True,
     )
+    torch.manual_seed(options.seed)
     encoder = learn(replay, options.dimensions, options.updates, options.barrier, options.lr)
     positions, successors, values = encode(encoder, replay, options.samples)
-    similarity, eigenvalues = compare(positions, successors, values, options.dimensions)
+    similarity, span, eigenvalues = compare(positions, successors, values, options.dimensions)
     print("|cos| with the table of positions:", *(f"{c:.2f}" for c in similarity.cosines))
+    print(f"alignment of the spans: {span:.2f}")
     print("its eigenvalues:", *(f"{value:.4f}" for value in eigenvalues))
 
     options.out.mkdir(parents=True, exist_ok=True)
