@@ -12,14 +12,14 @@ from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 
 
-@pytest.mark.parametrize("eps", [1e-8, 1.5e-4])
+@pytest.mark.parametrize("eps", [1e-8, 1e-5])
 def test_gradients_of_almost_nothing_move_the_main_learner_by_almost_nothing(eps):
     """The first step of Adam in closed form: lr · g / (|g| + ε), for each loss with its ε."""
     env = make_env("NineRooms", room_size=3)
     config = LearnerConfig(lr=1e-3, adam_eps=eps)
     losses = {name: make_main_learner(env, config)[1] for name in ("option", "main")}
     optimizer = make_optimizer(config, losses)
-    assert len(optimizer.param_groups) == (1 if eps == 1.5e-4 else 2)
+    assert len(optimizer.param_groups) == (1 if eps == 1e-5 else 2)
     gradient = 1e-6
     for name, loss in losses.items():
         for parameter in loss.parameters():
@@ -28,7 +28,7 @@ def test_gradients_of_almost_nothing_move_the_main_learner_by_almost_nothing(eps
         before = [p.detach().clone() for p in loss.parameters() if p.requires_grad]
         optimizer.step()
         optimizer.zero_grad()
-        expected = 1e-3 * gradient / (gradient + (1.5e-4 if name == "main" else eps))
+        expected = 1e-3 * gradient / (gradient + (1e-5 if name == "main" else eps))
         after = [p for p in loss.parameters() if p.requires_grad]
         for old, new in zip(before, after, strict=True):
             torch.testing.assert_close(
@@ -43,7 +43,7 @@ def test_values_still_differ_between_states_after_long_without_reward():
     env = make_env("NineRooms", batch_size=16, seed=0, coverage=True, starts="anywhere")
     data = env.rollout(2000, break_when_any_done=False)
     spread = {}
-    for eps in (1e-8, 1.5e-4):
+    for eps in (1e-8, 1e-5):
         torch.manual_seed(1)
         config = LearnerConfig(lr=5e-4, main_adam_eps=eps)
         replay = make_replay_buffer(data.numel() * 2, n_steps=5, num_streams=16, seed=1)
@@ -58,4 +58,4 @@ def test_values_still_differ_between_states_after_long_without_reward():
             target.step()
         values = state_values(actor, table_world(env), out_key="action_value")
         spread[eps] = float(values.std(0).mean())
-    assert spread[1e-8] < 1e-4 < spread[1.5e-4]
+    assert 100 * spread[1e-8] < spread[1e-5]

@@ -19,6 +19,7 @@ class RainbowDCEOConfig(DCEOConfig):
         6.25e-5  # the authors, and Hessel et al. 2018; for the Laplacian and the options too
     )
     adam_eps: float = 1.5e-4  # the same
+    main_adam_eps: float = 1.5e-4  # the same
     n_steps: int = 3  # the same
     target_tau: float | None = None  # the authors: hard target updates
     target_period: int = 2000  # in updates: 8000 steps at one update per 4; the authors
