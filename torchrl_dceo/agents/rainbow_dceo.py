@@ -8,26 +8,14 @@ from typing import Literal
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
+from torchrl_dceo.agents.rainbow import RainbowConfig
 from torchrl_dceo.training.agent import Agent
 
 
 @dataclass
-class RainbowDCEOConfig(DCEOConfig):
-    """Settings of ``rainbow_dceo``: those of ``dceo``, with the authors' values for Atari."""
+class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
+    """Settings of ``rainbow_dceo``: those of ``dceo``, with the authors' values for Atari, ``rainbow``'s among them."""
 
-    lr: float = (
-        6.25e-5  # the authors, and Hessel et al. 2018; for the Laplacian and the options too
-    )
-    adam_eps: float = 1.5e-4  # the same
-    main_adam_eps: float = 1.5e-4  # the same
-    n_steps: int = 3  # the same
-    target_tau: float | None = None  # the authors: hard target updates
-    target_period: int = 2000  # in updates: 8000 steps at one update per 4; the authors
-    eps_end: float = 0.01  # the authors
-    eps_frames: int = 250_000  # the authors
-    main_learner: Literal["network", "table", "rainbow"] = "rainbow"
-    prioritized: bool = True  # Hessel et al. 2018
-    centre_pixels: bool = False  # the authors: images as they are
     num_options: int = 5  # the paper, in 3D and Atari
     option_gamma: float | None = None  # the authors: the main learner's
     one_step_options: bool = False  # the authors: n steps, as the main learner

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torchrl.envs import GymEnv
 
+from torchrl_dceo.envs.gym_world import GymWorldEnv
 from torchrl_dceo.envs.minigrid_worlds import MiniGridWorld, world_id
 from torchrl_dceo.envs.tiles import TILE_KINDS, draw_tiles
 
 __all__ = ["MiniGridWorldEnv"]
 
 
-class MiniGridWorldEnv(GymEnv):
+class MiniGridWorldEnv(GymWorldEnv):
     """One MiniGrid world of this package under TorchRL: categorical actions, pixels, ``state_id``.
 
     It is ``GymEnv`` of the registered world, with what the table-driven worlds offer too:
@@ -38,27 +37,12 @@ class MiniGridWorldEnv(GymEnv):
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        kwargs = {"categorical_action_encoding": True, "device": "cpu", **kwargs}
         super().__init__(world_id(name), **kwargs)
 
     @property
     def world(self) -> MiniGridWorld:
         """The MiniGrid environment itself."""
         return self._env.unwrapped
-
-    @property
-    def num_states(self) -> int:
-        """How many values ``state_id`` can take."""
-        return self.world.num_states
-
-    def get_env_state(self) -> dict[str, Tensor]:
-        """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
-        return {key: torch.as_tensor(value) for key, value in self.world.get_state().items()}
-
-    def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
-        arrays = {key: np.array(value.cpu()) for key, value in state.items()}
-        self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
 
     def render(self, *, tile_size: int = 16) -> Tensor:
         """Returns an RGB picture for people with the goal in it, ``uint8 [H, W, 3]``."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torchrl.envs import GymEnv
+
+from torchrl_dceo.envs.gym_world import GymWorldEnv
 
 if TYPE_CHECKING:
     from torchrl_dceo.envs.miniworld_worlds import MiniWorld3D
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["MiniWorldEnv3D"]
 
 
-class MiniWorldEnv3D(GymEnv):
+class MiniWorldEnv3D(GymWorldEnv):
     """One MiniWorld world of this package under TorchRL: categorical actions, ``pixels``, ``state_id``, ``pose``.
 
     It is ``GymEnv`` of the registered world, with what the other worlds offer too: ``num_states``, saving and
@@ -33,7 +33,6 @@ class MiniWorldEnv3D(GymEnv):
         if name not in WORLDS:
             raise ValueError(f"unknown world {name!r}; the worlds are {', '.join(WORLDS)}")
         self._made_with = (name, kwargs)
-        kwargs = {"categorical_action_encoding": True, "device": "cpu", **kwargs}
         super().__init__(f"torchrl_dceo/{name}-v0", **kwargs)
 
     @property
@@ -45,20 +44,6 @@ class MiniWorldEnv3D(GymEnv):
         """A new environment of the same world, with some settings changed."""
         name, kwargs = self._made_with
         return MiniWorldEnv3D(name, **{**kwargs, **settings})
-
-    @property
-    def num_states(self) -> int:
-        """How many values ``state_id`` can take."""
-        return self.world.num_states
-
-    def get_env_state(self) -> dict[str, Tensor]:
-        """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
-        return {key: torch.as_tensor(value) for key, value in self.world.get_state().items()}
-
-    def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
-        arrays = {key: np.array(value.cpu()) for key, value in state.items()}
-        self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
 
     def render(self, *, top: bool = False) -> Tensor:
         """Returns an RGB picture for people, ``uint8 [600, 800, 3]``: the agent's view, or the world from above."""
