@@ -37,6 +37,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--env", default="MiniWorldFourRooms", help="or MyWayHomeSparse")
+    add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
     add("--frames", type=int, default=40_000, help="of random walks")
     add("--num-envs", type=int, default=16, help="walks side by side")
     add("--max-steps", type=int, default=250, help="of an episode: the package's")
@@ -59,6 +60,7 @@ def collect(options: argparse.Namespace) -> tuple[ReplayBuffer, EnvBase]:
         seed=options.seed,
         coverage=True,
         max_steps=options.max_steps,
+        **({"distinct_walls": True} if options.distinct_walls else {}),
     )
     replay = make_replay_buffer(
         options.frames + 100 * options.num_envs,

@@ -106,6 +106,11 @@ def test_colours_lie_where_the_values_are():
         assert np.all(np.diff(np.nanmean(array, axis=1 - along)) > 0)
         assert abs(np.nanmean(array)) < 1e-9
         assert image.get_extent() == pytest.approx([-0.5, 8.5, 8.5, -0.5])
+    for view in (make_view(), make_view(followed=None)):
+        for panel in [*axes, *draw_option_ways(view).axes]:
+            lower, upper = panel.get_ylim()
+            left, right = panel.get_xlim()
+            assert lower > upper and left < right
 
 
 def test_views_without_options_or_representation():

@@ -88,6 +88,22 @@ def test_the_next_episodes_are_the_packages_too(four_rooms, packages_four_rooms)
             assert ours.dir == theirs.dir
 
 
+def test_distinct_walls_tell_the_rooms_apart(four_rooms):
+    """Without them, a corner looks the same in every room."""
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+
+    corners = np.array([[-1.6, 1.6], [6.4, 1.6], [-1.6, -6.4], [6.4, -6.4]])
+    for world, least, most in (
+        (four_rooms, 0.0, 1.0),
+        (MiniWorldFourRooms(distinct_walls=True), 5.0, 255.0),
+    ):
+        world.reset(seed=0)
+        world.entities = [world.agent]
+        pictures = world.observe_at(corners, np.pi / 4).astype(float)
+        for one, other in itertools.combinations(pictures, 2):
+            assert least <= np.abs(one - other).mean() <= most
+
+
 def test_reward_and_end_at_the_box(four_rooms):
     env = four_rooms
     env.reset(seed=0)
@@ -273,6 +289,7 @@ def test_a_saved_state_of_another_kind_is_refused(four_rooms):
     from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
 
     other = MiniWorldFourRooms(coverage=True)
+    four_rooms.reset(seed=0)
     with pytest.raises(ValueError, match="2 things in it, but this one has 1"):
         other.set_state(four_rooms.get_state())
 
@@ -320,6 +337,8 @@ def test_every_setting_is_taken_and_others_refused(name):
         "parallel": False,
         "samples": 1,
     }
+    if name == "MiniWorldFourRooms":
+        values["distinct_walls"] = True
     assert env_settings(name) == sorted(values)
     env = make_env(name, seed=0, **values)
     assert env.reset()["pixels"].shape == (3, 42, 44)

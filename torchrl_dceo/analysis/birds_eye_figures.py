@@ -42,8 +42,9 @@ def _floor(axes: Axes, view: BirdsEye) -> None:
     for wall in view.walls:
         axes.plot(wall[:, 0], wall[:, 1], color=COLOURS["wall"], linewidth=1.2)
     axes.set_aspect("equal")
-    # As on the map: z grows downwards.
-    axes.invert_yaxis()
+    # As on the map: z grows downwards, whatever was drawn before.
+    axes.set_ylim(view.walls[..., 1].max() + 0.3, view.walls[..., 1].min() - 0.3)
+    axes.set_xlim(view.walls[..., 0].min() - 0.3, view.walls[..., 0].max() + 0.3)
     axes.set_axis_off()
 
 
@@ -88,8 +89,10 @@ def draw_birds_eye(
         axes.set_title(f"f{first + panel + 1}{note}")
     x, z = math.cos(float(view.heading)), -math.sin(float(view.heading))
     sides = {(1, 0): "right", (-1, 0): "left", (0, 1): "down", (0, -1): "up"}
-    looks = sides.get((round(x), round(z)), f"{math.degrees(float(view.heading)):.0f}° from right")
-    explain(figure, f"the agent looks to the {looks}; blue below the mean, red above")
+    looks = sides.get(
+        (round(x), round(z)), f"{math.degrees(float(view.heading)):.0f}° from the right"
+    )
+    explain(figure, f"the agent looks {looks}; blue below the mean, red above")
     return figure
 
 
