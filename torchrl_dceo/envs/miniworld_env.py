@@ -45,20 +45,6 @@ class MiniWorldEnv3D(GymWorldEnv):
         name, kwargs = self._made_with
         return MiniWorldEnv3D(name, **{**kwargs, **settings})
 
-    @property
-    def num_states(self) -> int:
-        """How many values ``state_id`` can take."""
-        return self.world.num_states
-
-    def get_env_state(self) -> dict[str, Tensor]:
-        """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
-        return {key: torch.as_tensor(value) for key, value in self.world.get_state().items()}
-
-    def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
-        arrays = {key: value.cpu().numpy().copy() for key, value in state.items()}
-        self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
-
     def render(self, *, top: bool = False) -> Tensor:
         """Returns an RGB picture for people, ``uint8 [600, 800, 3]``: the agent's view, or the world from above."""
         world = self.world
