@@ -82,7 +82,9 @@ def main() -> None:
         f"… then online DCEO for as many: it learns eigenfunctions, options and the task at once. See {run_dir}"
     )
     env = make_env("NineRooms", batch_size=4, seed=0, visits="counts")
-    agent = make_agent("dceo", env, lr=5e-4, option_prob=0.8, eps_frames=300_000)
+    agent = make_agent(
+        "dceo", env, lr=5e-4, num_options=5, signs="both", option_prob=0.8, eps_frames=300_000
+    )
     trainer = Trainer(agent, env, TrainConfig(total_frames=arguments.frames), run_dir=run_dir)
     trainer.run()
 
