@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torchrl.envs import GymEnv
@@ -50,5 +49,5 @@ class GymWorldEnv(GymEnv):
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
         """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
-        arrays = {key: np.array(value.cpu()) for key, value in state.items()}
+        arrays = {key: value.cpu().numpy().copy() for key, value in state.items()}
         self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
