@@ -22,6 +22,7 @@ def sweep(folder, *arguments):
             "--multirun",
             "env.room_size=3",
             "learning_starts=100",
+            "num_envs=4",
             "update_period=20",
             "log_period=100",
             "checkpoint_period=null",

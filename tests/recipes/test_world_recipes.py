@@ -30,6 +30,7 @@ OBJECTS = ("escape_room", "rooms_with_obstacles", "obstructed_key")
 SHORT = (
     "total_frames=240",
     "learning_starts=40",
+    "num_envs=4",
     "update_period=20",
     "log_period=40",
     "eval_period=120",
