@@ -49,7 +49,13 @@ def test_every_column_is_in_the_glossary(name):
     numbered = {column for column in columns if re.fullmatch(r"option_(climb|starts)_\d+", column)}
     assert "loss_main" in columns
     assert columns - numbered <= glossary()
-    own = {"counts": "bonus", "rnd": "bonus", "ddqn": "eps", "ez_greedy": "option_share"}
+    own = {
+        "counts": "bonus",
+        "rnd": "bonus",
+        "ddqn": "eps",
+        "ez_greedy": "option_share",
+        "rainbow": "main_value",
+    }
     assert own.get(name, "option_return") in columns
 
 
