@@ -22,7 +22,7 @@ def make_trainer(name: str, frames: int, run_dir) -> Trainer:
         update_period=8,
         replay_capacity=48,  # overwritten before the interruption
         log_period=8,
-        checkpoint_period=8,
+        checkpoint_period=24,
         progress=False,
     )
     return Trainer(agent, env, config, run_dir=run_dir)
