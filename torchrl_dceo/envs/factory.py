@@ -83,6 +83,17 @@ def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
     return _World(build, frozenset(names | own))
 
 
+def _side_by_side(
+    name: str, make: Callable[[], EnvBase], batch_size: torch.Size, parallel: bool
+) -> EnvBase:
+    """Worlds that cannot batch themselves: one as it is, several in this process or in one each."""
+    if not batch_size:
+        return make()
+    if len(batch_size) > 1:
+        raise ValueError(f"{name} runs in one batch dimension, got batch_size {list(batch_size)}")
+    return (ParallelEnv if parallel else SerialEnv)(batch_size[0], make)
+
+
 def _minigrid(name: str) -> _World:
     # MiniGrid takes a second to import: only when one of its worlds is asked for.
     from torchrl_dceo.envs.minigrid_worlds import WORLDS
@@ -93,13 +104,7 @@ def _minigrid(name: str) -> _World:
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
         make = functools.partial(_make_minigrid, short, **settings)
-        if not batch_size:
-            return make()
-        if len(batch_size) > 1:
-            raise ValueError(
-                f"{short} runs in one batch dimension, got batch_size {list(batch_size)}"
-            )
-        return (ParallelEnv if parallel else SerialEnv)(batch_size[0], make)
+        return _side_by_side(short, make, batch_size, parallel)
 
     names = _settings_of(WORLDS[short]) - _NOT_MINIGRID
     return _World(build, frozenset(names | {"parallel"}))
@@ -121,13 +126,7 @@ def _miniworld(name: str) -> _World:
         from torchrl_dceo.envs.miniworld_env import MiniWorldEnv3D
 
         make = functools.partial(MiniWorldEnv3D, short, **settings)
-        if not batch_size:
-            return make()
-        if len(batch_size) > 1:
-            raise ValueError(
-                f"{short} runs in one batch dimension, got batch_size {list(batch_size)}"
-            )
-        return (ParallelEnv if parallel else SerialEnv)(batch_size[0], make)
+        return _side_by_side(short, make, batch_size, parallel)
 
     names = _settings_of(WORLDS[short]) - {"render_mode"}
     return _World(build, frozenset(names | {"parallel"}))

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, TensorDictParams, unravel_key
 from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor, nn
-from torchrl.objectives import LossModule
 
 from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo.objectives._skills import NO_SKILL, Reduction, SkillLoss
 
 __all__ = ["CICLoss"]
 
-Reduction = Literal["mean", "sum", "none"]
 Negatives = Literal["skills", "batch"]
-NO_SKILL = -1
 
 
-class CICLoss(LossModule):
+class CICLoss(SkillLoss):
     r"""The contrastive (InfoNCE) loss of CIC between transitions and skills.
 
     From Laskin et al., "Contrastive Intrinsic Control for Unsupervised Skill Discovery" (2022,
@@ -72,20 +69,6 @@ class CICLoss(LossModule):
         >>> loss(batch)["loss_contrastive"].backward()
     """
 
-    @dataclass
-    class _AcceptedKeys:
-        """The keys that ``set_keys`` can change.
-
-        Attributes:
-            option (NestedKey): the skill active during the step, −1 for none. Defaults to ``"option"``.
-            successor (NestedKey): where the state that the step led to is found. Defaults to ``"next"``.
-        """
-
-        option: NestedKey = "option"
-        successor: NestedKey = "next"
-
-    tensor_keys: _AcceptedKeys
-    default_keys = _AcceptedKeys
     out_keys = ["loss_contrastive", "skill_accuracy", "skill_information"]
 
     encoder_network: TensorDictModule
@@ -104,21 +87,15 @@ class CICLoss(LossModule):
         successor: NestedKey = "next",
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(reduction)
         if len(encoder.out_keys) != 1:
             raise ValueError(f"the encoder must have one out_key, got {list(encoder.out_keys)}")
         if negatives not in get_args(Negatives):
             raise ValueError(f"negatives must be one of {get_args(Negatives)}, got {negatives!r}")
-        if reduction not in get_args(Reduction):
-            raise ValueError(f"reduction must be one of {get_args(Reduction)}, got {reduction!r}")
         self.negatives = negatives
-        self.reduction = reduction
         self.convert_to_functional(encoder, "encoder_network", create_target_params=False)
         self.convert_to_functional(scores, "scores_network", create_target_params=False)
         self.set_keys(successor=successor)
-
-    def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:
-        """There is no value estimator to tell."""
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -126,12 +103,6 @@ class CICLoss(LossModule):
         keys, observations = self.tensor_keys, list(self.encoder_network.in_keys)
         later = [unravel_key((keys.successor, key)) for key in observations]
         return [keys.option, *observations, *later]
-
-    def _read(self, tensordict: TensorDictBase, key: NestedKey, fix: str) -> Tensor:
-        value = tensordict.get(key, None)
-        if value is None:
-            raise KeyError(f"CICLoss reads {key!r}, which the batch does not hold: {fix}")
-        return value
 
     def _scores(self, tensordict: TensorDictBase) -> Tensor:
         encoder, successor = self.encoder_network, self.tensor_keys.successor
@@ -157,11 +128,7 @@ class CICLoss(LossModule):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Computes the loss from a batch of steps with the skills that were active."""
-        option = self._read(
-            tensordict,
-            self.tensor_keys.option,
-            "store it with the steps, e.g. make_replay_buffer(step_keys=['action', 'option'])",
-        )
+        option = self._read_skill(tensordict)
         scores = self._scores(tensordict)
         num_skills = scores.shape[-1]
         skill = option.reshape(scores.shape[:-1])

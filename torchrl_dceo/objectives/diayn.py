@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
-
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, TensorDictParams, unravel_key
 from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor, nn
-from torchrl.objectives import LossModule
 
 from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo.objectives._skills import NO_SKILL, Reduction, SkillLoss
 
 __all__ = ["DIAYNLoss"]
 
-Reduction = Literal["mean", "sum", "none"]
-NO_SKILL = -1
 
-
-class DIAYNLoss(LossModule):
+class DIAYNLoss(SkillLoss):
     r"""The cross-entropy of DIAYN's discriminator, :math:`-\mathbb E[\log q(z \mid s')]`.
 
     From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070). A step from s to
@@ -54,20 +48,6 @@ class DIAYNLoss(LossModule):
         >>> loss(batch)["loss_discriminator"].backward()
     """
 
-    @dataclass
-    class _AcceptedKeys:
-        """The keys that ``set_keys`` can change.
-
-        Attributes:
-            option (NestedKey): the skill active during the step, −1 for none. Defaults to ``"option"``.
-            successor (NestedKey): where the state that the step led to is found. Defaults to ``"next"``.
-        """
-
-        option: NestedKey = "option"
-        successor: NestedKey = "next"
-
-    tensor_keys: _AcceptedKeys
-    default_keys = _AcceptedKeys
     out_keys = ["loss_discriminator", "skill_accuracy"]
 
     discriminator_network: TensorDictModule
@@ -81,33 +61,21 @@ class DIAYNLoss(LossModule):
         successor: NestedKey = "next",
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(reduction)
         if len(discriminator.out_keys) != 1:
             raise ValueError(
                 f"the discriminator must have one out_key, got {list(discriminator.out_keys)}"
             )
-        if reduction not in get_args(Reduction):
-            raise ValueError(f"reduction must be one of {get_args(Reduction)}, got {reduction!r}")
-        self.reduction = reduction
         self.convert_to_functional(
             discriminator, "discriminator_network", create_target_params=False
         )
         self.set_keys(successor=successor)
-
-    def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:
-        """There is no value estimator to tell."""
 
     @property
     def in_keys(self) -> list[NestedKey]:
         """The skill, and the discriminator's keys under ``successor``."""
         keys, observations = self.tensor_keys, self.discriminator_network.in_keys
         return [keys.option, *(unravel_key((keys.successor, key)) for key in observations)]
-
-    def _read(self, tensordict: TensorDictBase, key: NestedKey, fix: str) -> Tensor:
-        value = tensordict.get(key, None)
-        if value is None:
-            raise KeyError(f"DIAYNLoss reads {key!r}, which the batch does not hold: {fix}")
-        return value
 
     def _logits(self, tensordict: TensorDictBase) -> Tensor:
         network, successor = self.discriminator_network, self.tensor_keys.successor
@@ -127,11 +95,7 @@ class DIAYNLoss(LossModule):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Computes the loss from a batch of steps with the skills that were active."""
-        option = self._read(
-            tensordict,
-            self.tensor_keys.option,
-            "store it with the steps, e.g. make_replay_buffer(step_keys=['action', 'option'])",
-        )
+        option = self._read_skill(tensordict)
         logits = self._logits(tensordict)
         skill = option.reshape(logits.shape[:-1])
         loss = nn.functional.cross_entropy(

@@ -201,9 +201,12 @@ class Agent(nn.Module):
         """Learns from one batch; returns every output of the losses, detached, and what modules want logged."""
         total: Tensor | None = None
         outputs: dict[str, Tensor] = {}
-        for name, objective in self.objectives.items():
-            if phase.objectives is not None and name not in phase.objectives:
-                continue
+        learning = {
+            name: objective
+            for name, objective in self.objectives.items()
+            if phase.objectives is None or name in phase.objectives
+        }
+        for name, objective in learning.items():
             own = batch
             if self.replay.uniform and getattr(objective, "uniform_samples", False):
                 own = batch.get(UNIFORM, batch)
@@ -226,13 +229,11 @@ class Agent(nn.Module):
         self.optimizer.zero_grad()
         for target in self.targets:
             # A frozen loss keeps its target: options may act by it, and as it was when they were frozen.
-            if phase.objectives is None or any(
-                self.objectives[name] is target.loss_module for name in phase.objectives
-            ):
+            if any(target.loss_module is objective for objective in learning.values()):
                 target.step()
-        for name, objective in self.objectives.items():
+        for objective in learning.values():
             dual_step = getattr(objective, "dual_step", None)
-            if callable(dual_step) and (phase.objectives is None or name in phase.objectives):
+            if callable(dual_step):
                 dual_step()
         return outputs
 
