@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One thread a process: the networks are small, and tests run one process a core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint bench miniworld clean
+.PHONY: demo test test-all lint bench miniworld browser clean
 # What the 3D worlds draw with (Debian, Ubuntu).
 MESA := libegl1 libgl1 libglu1-mesa
 
@@ -40,6 +40,14 @@ miniworld: $(VENV)/.installed
 	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $(MESA); \
 	elif sudo -n true 2> /dev/null; then sudo apt-get update -qq && sudo apt-get install -y -qq $(MESA); \
 	else echo "run as root: apt-get install -y $(MESA)"; exit 1; fi
+
+# Chromium, in which the suite opens the report pages, where apt may be used.
+browser:
+	@if command -v chromium > /dev/null; then echo "report pages can be opened"; \
+	elif ! command -v apt-get > /dev/null; then echo "no apt-get here: install chromium by hand"; exit 1; \
+	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium; \
+	elif sudo -n true 2> /dev/null; then sudo apt-get update -qq && sudo apt-get install -y -qq chromium; \
+	else echo "run as root: apt-get install -y chromium"; exit 1; fi
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache
