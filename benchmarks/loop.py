@@ -1,7 +1,8 @@
 """Speed of the online DCEO loop on Nine Rooms, and where its time goes: collecting, storing, sampling, updating.
 
-Printed for one update every 4 frames (a step of a batch of four environments, as in the recipes, or four steps of one)
-and one every frame, as shares of the loop measured in the same run; then sampling and storing with a full replay buffer
+Printed for one update every 4 frames and one every frame, with environments side by side (as the recipes have them:
+several frames are then collected at once, and their updates follow) and with a single one, as shares of the loop
+measured in the same run; then sampling and storing with a full replay buffer
 against one that has just begun: nothing in the loop may slow as the replay fills.
 """
 
@@ -114,9 +115,9 @@ def main() -> None:
     arguments = parser.parse_args()
     tune_process()
     make_trainer(100, 4).run()  # what is imported at the first use is no part of the loop
-    shares(arguments.frames, 4, num_envs=4)
-    shares(arguments.frames, 4, num_envs=1)
-    shares(arguments.frames // 3, 1, num_envs=1)
+    for period in (4, 1):
+        for num_envs in (8, 4, 1):
+            shares(arguments.frames // (1 if period == 4 else 3), period, num_envs)
     filling(300_000)
 
 
