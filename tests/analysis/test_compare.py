@@ -8,6 +8,9 @@ import pytest
 
 from torchrl_dceo.analysis.compare import compare, main
 from torchrl_dceo.analysis.compare_output import draw_comparison
+from torchrl_dceo.analysis.comparison import summarize
+from torchrl_dceo.analysis.improvement import improvements
+from torchrl_dceo.analysis.statistics_output import draw_statistics
 from torchrl_dceo.analysis.study_folder import AgentRuns, read_study
 from torchrl_dceo.analysis.style import agent_colours
 
@@ -34,7 +37,10 @@ def study(tmp_path):
 def test_the_command_writes_figures_and_tables(study, capsys):
     assert main([str(study), "--repetitions", "1000"]) == 0
     written = {path.name for path in study.iterdir() if path.is_file()}
-    assert written == {"Maze.png", "NineRooms.png", "summary.csv", "summary.md"}
+    assert written == {
+        "Maze.png", "NineRooms.png", "statistics.png",
+        "summary.csv", "improvement.csv", "summary.md",
+    }  # fmt: skip
     table = (study / "summary.md").read_text()
     assert (
         "| dceo_two_phase | 3 | 0.85 [0.75, 0.95] | 0.85 ± 0.10 | 0.40 [0.38, 0.42] "
@@ -51,6 +57,44 @@ def test_the_command_writes_figures_and_tables(study, capsys):
         "3", "0.85", "0.75", "0.95", "0.1"
     )  # fmt: skip
     assert rows["NineRooms", "ddqn", "frames_to_half"]["reached"] == "0"
+
+
+def test_probabilities_of_improvement_are_told(study):
+    compare(study, repetitions=50)
+    table = (study / "summary.md").read_text()
+    assert "### Probability of improvement: NineRooms, final return" in table
+    assert "| dceo_two_phase |  | 1.00 |" in table and "| ddqn | 0.00 |  |" in table
+    with (study / "improvement.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["world"] for row in rows} == {"NineRooms"}  # Maze has one agent
+    (row,) = (r for r in rows if r["agent"] == "ddqn" and r["measure"] == "frames_to_goal")
+    # ddqn has one finished run: no interval.
+    assert [row[name] for name in ("over", "runs", "runs_over", "probability", "low", "high")] == [
+        "dceo_two_phase", "1", "3", "0", "", ""
+    ]  # fmt: skip
+
+
+def test_the_statistics_figure_has_a_row_a_world(study):
+    agents = read_study(study)
+    summaries = summarize(agents, ["eval_return"], 50)
+    pairs = improvements(summaries, ["eval_return"], 50)
+    colours = agent_colours(["dceo_two_phase", "ddqn", "own"])
+    figure = draw_statistics(summaries, pairs, "eval_return", 50, colours)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [
+        "Maze: final return", "Maze: mean return over the run", "",
+        "NineRooms: final return", "NineRooms: mean return over the run", "NineRooms: improvement",
+    ]  # fmt: skip
+    profile = {line.get_label(): line for line in figure.axes[3].get_lines()}["dceo_two_phase"]
+    assert profile.get_xydata().tolist() == [
+        [0, 1], [0.75, pytest.approx(2 / 3)], [0.85, pytest.approx(1 / 3)], [0.95, 0], [1, 0]
+    ]  # fmt: skip
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["dceo_two_phase", "ddqn", "own"]
+
+
+def test_without_finished_runs_there_are_no_statistics():
+    assert draw_statistics([], [], "eval_return", 50, {}) is None
 
 
 def test_the_figure_shows_mean_band_runs_and_the_end_of_discovery(study):
@@ -99,7 +143,9 @@ def test_runs_are_collected(tmp_path, capsys):
     assert "run_0 are of one agent and seed" in capsys.readouterr().err
     assert not (tmp_path / "study").exists()
     assert main(["collect", *runs, "--out", out]) == 0
-    assert len(compare(tmp_path / "study", repetitions=50)) == 3
+    assert [path.name for path in compare(tmp_path / "study", repetitions=50)] == [
+        "Maze.png", "statistics.png", "summary.csv", "summary.md"
+    ]  # fmt: skip
     (agent,) = read_study(tmp_path / "study")["Maze"]
     assert list(agent.finished) == [0, 1]
 

@@ -4,9 +4,17 @@ from torchrl_dceo.analysis.adaptation import Adaptation, adaptations
 from torchrl_dceo.analysis.aggregates import Aggregate, aggregate, interquartile_mean
 from torchrl_dceo.analysis.curves import Progress, draw_learning_curve, read_progress
 from torchrl_dceo.analysis.figures import draw_eigenfunctions, draw_options, draw_visits
+from torchrl_dceo.analysis.improvement import (
+    Improvement,
+    improvements,
+    pairwise_improvement,
+    share_better,
+)
 from torchrl_dceo.analysis.option_quality import OptionClimb, greedy_path, option_climb
+from torchrl_dceo.analysis.profiles import performance_profile
 from torchrl_dceo.analysis.rollouts import draw_rollout, rollout_frames, save_rollout_gif
 from torchrl_dceo.analysis.run_pictures import draw_run
+from torchrl_dceo.analysis.sample_efficiency import SampleEfficiency, sample_efficiency
 from torchrl_dceo.analysis.similarity import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra import exact_eigenfunctions
 from torchrl_dceo.analysis.state_values import (
@@ -20,9 +28,11 @@ from torchrl_dceo.analysis.stored import RunAnalysis, load_analysis, save_analys
 __all__ = [
     "Adaptation",
     "Aggregate",
+    "Improvement",
     "OptionClimb",
     "Progress",
     "RunAnalysis",
+    "SampleEfficiency",
     "Similarity",
     "adaptations",
     "aggregate",
@@ -36,14 +46,19 @@ __all__ = [
     "exact_eigenfunctions",
     "followed_eigenfunctions",
     "greedy_path",
+    "improvements",
     "interquartile_mean",
     "load_analysis",
     "option_climb",
+    "pairwise_improvement",
+    "performance_profile",
     "reachable_states",
     "read_progress",
     "rollout_frames",
+    "sample_efficiency",
     "save_analysis",
     "save_rollout_gif",
+    "share_better",
     "state_values",
     "table_world",
 ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from torchrl_dceo.analysis.bootstrap import bootstrap_interval
 from torchrl_dceo.analysis.curves import Progress
-from torchrl_dceo.analysis.style import need
 
 __all__ = ["Aggregate", "aggregate", "common_grid", "interquartile_mean", "on_grid"]
 
@@ -99,27 +99,14 @@ def aggregate(
         result["mean"][points] = flat.mean(axis=0)
         if len(chosen) > 1:
             result["std"][points] = flat.std(axis=0, ddof=1)
-            low, high = _interval(chosen, confidence, repetitions, seed)
-            result["low"][points], result["high"][points] = low, high
+            result["low"][points], result["high"][points] = bootstrap_interval(
+                chosen, _over_worlds, confidence=confidence, repetitions=repetitions, seed=seed
+            )
     return Aggregate(**result, num_runs=present.sum(axis=0))
 
 
-def _interval(scores: Array, confidence: float, repetitions: int, seed: int) -> Array:
-    library = need("rliable.library", "report")
-    before = np.random.get_state()
-    np.random.seed(
-        seed
-    )  # rliable draws from the global generator, whatever random_state it is given
-    try:
-        _, intervals = library.get_interval_estimates(
-            {"runs": scores},
-            lambda drawn: interquartile_mean(drawn.reshape(-1, drawn.shape[-1])),
-            reps=repetitions,
-            confidence_interval_size=confidence,
-        )
-    finally:
-        np.random.set_state(before)
-    return intervals["runs"]
+def _over_worlds(scores: Array) -> Array:
+    return interquartile_mean(scores.reshape(-1, scores.shape[-1]))
 
 
 def common_grid(

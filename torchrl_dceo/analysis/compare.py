@@ -13,6 +13,12 @@ from pathlib import Path
 
 from torchrl_dceo.analysis.compare_output import draw_comparison, summary_csv, summary_table
 from torchrl_dceo.analysis.comparison import summarize
+from torchrl_dceo.analysis.improvement import improvements
+from torchrl_dceo.analysis.statistics_output import (
+    draw_statistics,
+    improvement_csv,
+    improvement_table,
+)
 from torchrl_dceo.analysis.study_folder import collect_run, log_in_study, read_study
 from torchrl_dceo.analysis.style import agent_colours
 
@@ -29,6 +35,9 @@ def compare(
     repetitions: int = 2000,
 ) -> list[Path]:
     """Draws ``<world>.png`` for each world of a study and writes ``summary.csv`` and ``summary.md``, into the study.
+
+    Performance profiles and probabilities of improvement go to ``statistics.png`` and, where there are two agents or
+    more, to ``improvement.csv`` and into ``summary.md``.
 
     Args:
         folder (path-like): the study, laid out as ``<world>/<agent>/seed_<k>.csv``.
@@ -49,10 +58,16 @@ def compare(
         figure.savefig(written[-1])
     summaries = summarize(study, metrics, repetitions)
     returns = [metric for metric in metrics if metric.endswith("return")]
-    texts = {
-        "summary.csv": summary_csv(summaries),
-        "summary.md": summary_table(summaries, *returns[:1]),
-    }
+    pairs = improvements(summaries, metrics, repetitions)
+    metric = returns[0] if returns else metrics[0]
+    statistics = draw_statistics(summaries, pairs, metric, repetitions, colours)
+    if statistics is not None:
+        written.append(folder / "statistics.png")
+        statistics.savefig(written[-1])
+    texts = {"summary.csv": summary_csv(summaries)}
+    if pairs:
+        texts["improvement.csv"] = improvement_csv(pairs)
+    texts["summary.md"] = summary_table(summaries, *returns[:1]) + improvement_table(pairs, metric)
     for name, text in texts.items():
         written.append(folder / name)
         written[-1].write_text(text)

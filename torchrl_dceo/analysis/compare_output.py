@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrl_dceo.analysis.aggregates import aggregate, common_grid, on_grid
 from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
 from torchrl_dceo.analysis.curves import mark_switch, switch_places
+from torchrl_dceo.analysis.sample_efficiency import SampleEfficiency, sample_efficiency
 from torchrl_dceo.analysis.study_folder import AgentRuns
 from torchrl_dceo.analysis.style import (
     COLOURS,
@@ -87,23 +87,24 @@ def draw_comparison(
         colours (mapping of str to str, optional): of each agent. Default: those of the palette.
     """
     logs = [run for agent in agents for run in agent.seeds.values()]
-    grids = {metric: common_grid(logs, metric, x) for metric in metrics}
-    grids = {metric: grid for metric, grid in grids.items() if len(grid)}
-    if not grids:
+    panels = {m: sample_efficiency(agents, m, x, repetitions=repetitions) for m in metrics}
+    panels = {metric: curves for metric, curves in panels.items() if curves.agents}
+    if not panels:
         raise ValueError(f"no run in {world} has any of {', '.join(metrics)} along {x}")
-    figure = new_figure(3.4 * len(grids) + 0.4, 3.4, world)
+    figure = new_figure(3.4 * len(panels) + 0.4, 3.4, world)
     if colours is None:
         colours = agent_colours(agent.name for agent in agents)
-    for axes, (metric, grid) in zip(
-        grid_of_axes(figure, len(grids), len(grids)), grids.items(), strict=True
+    for axes, (metric, curves) in zip(
+        grid_of_axes(figure, len(panels), len(panels)), panels.items(), strict=True
     ):
         title, label = _PANELS.get(metric, (metric.replace("_", " ").capitalize(), metric))
         describe(axes, x, label, title)
         for agent in reversed(agents):  # the first one on top
-            _draw_agent(axes, agent, metric, grid, x, colours[agent.name], repetitions)
+            if agent.name in curves.agents:
+                _draw_agent(axes, agent, curves, x, colours[agent.name])
         for place in sorted({place for run in logs for place in switch_places(run, x)}):
             mark_switch(axes, place)
-        axes.set_xlim(0, grid[-1])
+        axes.set_xlim(0, curves.grid[-1])
         if metric.endswith("_return"):
             low, high = axes.dataLim.intervaly
             axes.set_ylim(min(0.0, low) * 1.05 - 0.03, max(1.05, high * 1.05))
@@ -130,19 +131,13 @@ def _legend(axes: Axes) -> Iterable[tuple[Any, str]]:
 
 
 def _draw_agent(
-    axes: Axes,
-    agent: AgentRuns,
-    metric: str,
-    grid: np.ndarray,
-    x: str,
-    colour: str,
-    repetitions: int,
+    axes: Axes, agent: AgentRuns, curves: SampleEfficiency, x: str, colour: str
 ) -> None:
-    curves = np.array([on_grid(run, metric, grid, x) for run in agent.seeds.values()])
-    for curve in curves:
+    grid, own = curves.grid, curves.agents[agent.name]
+    for curve in own.runs.values():
         axes.plot(grid, curve, color=colour, linewidth=0.5, alpha=0.35)
-    over_seeds = aggregate(curves, repetitions=repetitions)
-    seeds = "1 seed" if len(curves) == 1 else f"{len(curves)} seeds"
+    over_seeds = own.over_seeds
+    seeds = "1 seed" if len(own.runs) == 1 else f"{len(own.runs)} seeds"
     axes.plot(grid, over_seeds.iqm, color=colour, linewidth=1.8, label=f"{agent.name} ({seeds})")
     axes.fill_between(grid, over_seeds.low, over_seeds.high, color=colour, alpha=0.18, linewidth=0)
     # Where discovery ends, a tick on the axis.
