@@ -108,3 +108,17 @@ def test_what_it_does_not_offer_is_said():
             make_env("MontezumaRevenge", vector=True, batch_size=2, **{setting: True})
     with pytest.raises(ValueError, match="num_threads=2 has no use without vector=True"):
         make_env("MontezumaRevenge", num_threads=2)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"sticky": -0.1}, r"sticky must lie in \[0, 1\], got -0.1"),
+        ({"frame_skip": 0}, "frame_skip must be at least 1, got 0"),
+        ({"size": 0}, "size must be at least 1, got 0"),
+        ({"max_steps": 0}, "max_steps must be at least 1"),
+    ],
+)
+def test_bad_values_are_refused_before_they_reach_ale(setting, message):
+    with pytest.raises(ValueError, match=message):
+        AtariVectorEnv("Pong", batch_size=[2], **setting)

@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
+from torchrl.data import Categorical, TensorSpec
 
 from torchrl_dceo.envs.area_resize import AreaResize
+from torchrl_dceo.envs.atari_base import AtariBase
 from torchrl_dceo.envs.atari_console import SCREEN, Console
-from torchrl_dceo.envs.atari_games import RamMap, minimal_actions, ram_map, rom_path
+from torchrl_dceo.envs.atari_games import RamMap, ram_map
 
 __all__ = ["AtariEnv"]
 
-_CPU = torch.device("cpu")  # where the emulators draw
 
-
-class AtariEnv(EnvBase):
+class AtariEnv(AtariBase):
     """One or several Atari games, as the paper plays them: 84x84 grey, stacks of four, sticky actions.
 
     Each environment of the batch is an emulator of its own, stepped one after the other in this process (a
@@ -89,63 +87,45 @@ class AtariEnv(EnvBase):
         seed: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        path = rom_path(game)
-        if not 0.0 <= sticky <= 1.0:
-            raise ValueError(f"sticky must lie in [0, 1], got {sticky}")
-        for name, value in (("frame_skip", frame_skip), ("frame_stack", frame_stack)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if max_steps is not None and max_steps < 1:
-            raise ValueError(
-                f"max_steps must be at least 1 (or None for no limit), got {max_steps}"
-            )
-        super().__init__(device=torch.device(device), batch_size=torch.Size(batch_size))
-        self.game = game
-        self.frame_stack = frame_stack
-        self.max_steps = max_steps
-        self.coverage = coverage
+        super().__init__(
+            game,
+            batch_size=batch_size,
+            sticky=sticky,
+            frame_skip=frame_skip,
+            frame_stack=frame_stack,
+            size=size,
+            max_steps=max_steps,
+            coverage=coverage,
+            full_actions=full_actions,
+            device=device,
+        )
         self.positions = ram_map(game) if positions is None else RamMap(*positions)
         self.has_ram = ram
         self._resize = AreaResize(SCREEN, (size, size))
-        self._joystick = minimal_actions(game, full_actions)
         self._codes = [action.value for action in self._joystick]
         count = self.batch_size.numel()
         self.consoles = [
-            Console(path, frame_skip=frame_skip, sticky=sticky, life_ends=life_ends)
+            Console(self.rom, frame_skip=frame_skip, sticky=sticky, life_ends=life_ends)
             for _ in range(count)
         ]
         self._screens = np.zeros((count, *SCREEN), dtype=np.uint8)
         for console, screen in zip(self.consoles, self._screens, strict=True):
             console.screen = screen  # drawn into the batch itself
-        self._stack = torch.zeros((count, frame_stack, size, size), dtype=torch.uint8)
-        self._elapsed = torch.zeros(count, dtype=torch.int64)
-        self._make_specs(size)
+        self._make_specs(self._memory_specs())
         self._set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
 
-    def _make_specs(self, size: int) -> None:
-        shape, device = self.batch_size, self.device
-        flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
-
-        def byte(*dims: int, dtype: torch.dtype = torch.uint8) -> Bounded:
-            return Bounded(0, 255, shape=(*shape, *dims), dtype=dtype, device=device)
-
-        entries: dict[str, Any] = {
-            "pixels": byte(self.frame_stack, size, size),
-            "state_id": Categorical(self.num_states, shape=shape, dtype=torch.int64, device=device),
+    def _memory_specs(self) -> dict[str, TensorSpec]:
+        specs: dict[str, TensorSpec] = {
+            "state_id": Categorical(
+                self.num_states, shape=self.batch_size, dtype=torch.int64, device=self.device
+            )
         }
         if self.positions is not None:
-            entries["room"] = byte(dtype=torch.int64)
-            entries["position"] = byte(2, dtype=torch.int64)
+            specs["room"] = self._byte_spec(dtype=torch.int64)
+            specs["position"] = self._byte_spec(2, dtype=torch.int64)
         if self.has_ram:
-            entries["ram"] = byte(self.consoles[0].ale.getRAMSize())
-        self.observation_spec = Composite(entries, shape=shape, device=device)
-        self.action_spec = Categorical(
-            len(self._codes), shape=shape, dtype=torch.int64, device=device
-        )
-        self.reward_spec = Unbounded(shape=(*shape, 1), dtype=torch.float32, device=device)
-        self.full_done_spec = Composite(
-            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=shape, device=device
-        )
+            specs["ram"] = self._byte_spec(self.consoles[0].ale.getRAMSize())
+        return specs
 
     @property
     def num_states(self) -> int:
@@ -154,33 +134,13 @@ class AtariEnv(EnvBase):
             return 1
         return self.positions.num_rooms
 
-    @property
-    def action_names(self) -> list[str]:
-        """What each action is on the joystick: ``"NOOP"``, ``"FIRE"``, ``"UP"``, …"""
-        return [action.name for action in self._joystick]
-
-    def action_index(self, name: str) -> Tensor:
-        """Returns the action of that name, for the whole batch."""
-        if name not in self.action_names:
-            raise ValueError(
-                f"{self.game} has no action {name!r}; it has {', '.join(self.action_names)}"
-            )
-        index = torch.tensor(self.action_names.index(name), device=self.device)
-        return index.expand(self.batch_size).clone()
-
     # EnvBase
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
-        count = len(self.consoles)
-        fresh = torch.ones(count, dtype=torch.bool) if mask is None else mask.reshape(count).cpu()
+        fresh = self._to_reset(tensordict)
         for i in fresh.nonzero().flatten().tolist():
             self.consoles[i].reset()
-        first = self._resize(torch.from_numpy(self._screens)).unsqueeze(1)
-        self._stack = torch.where(fresh.view(-1, 1, 1, 1), first, self._stack)
-        self._elapsed = self._elapsed.masked_fill(fresh, 0)
-        off = torch.zeros(count, dtype=torch.bool)
-        return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
+        return self._begin(fresh, self._resize(torch.from_numpy(self._screens)).unsqueeze(1))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         actions = tensordict.get("action").reshape(-1).tolist()
@@ -189,31 +149,10 @@ class AtariEnv(EnvBase):
             for console, action in zip(self.consoles, actions, strict=True)
         ]
         newest = self._resize(torch.from_numpy(self._screens)).unsqueeze(1)
-        self._stack = torch.cat([self._stack[:, 1:], newest], dim=1)
-        self._elapsed = self._elapsed + 1
-        terminated = torch.tensor([over for _, over in results])
-        if self.max_steps is None:
-            truncated = torch.zeros_like(terminated)
-        else:
-            truncated = self._elapsed >= self.max_steps
-        rewards = [0 if self.coverage else reward for reward, _ in results]
-        return self._pack(
-            reward=torch.tensor(rewards, dtype=torch.float32),
-            done=terminated | truncated,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        rewards = torch.tensor([reward for reward, _ in results], dtype=torch.float32)
+        return self._advance(newest, rewards, torch.tensor([over for _, over in results]))
 
-    def _pack(self, **entries: Tensor) -> TensorDictBase:
-        shape = self.batch_size
-        # The stack is replaced at each step, never written into: handing it out is safe.
-        packed = {key: value.view(*shape, 1) for key, value in entries.items()}
-        packed["pixels"] = self._stack.view(*shape, *self._stack.shape[1:])
-        packed.update(self._read_memory())
-        result = TensorDict._new_unsafe(packed, batch_size=shape, device=_CPU)
-        return result if self.device == _CPU else result.to(self.device)
-
-    def _read_memory(self) -> dict[str, Tensor]:
+    def _further_entries(self) -> dict[str, Tensor]:
         shape, where = self.batch_size, self.positions
         if where is None and not self.has_ram:
             return {"state_id": torch.zeros(shape, dtype=torch.int64)}
@@ -253,12 +192,7 @@ class AtariEnv(EnvBase):
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
         """Restores what :meth:`get_env_state` returned: the games go on as if never interrupted."""
-        if state["stack"].shape != self._stack.shape:
-            raise ValueError(
-                f"the saved pictures have shape {list(state['stack'].shape)}, but those of this "
-                f"environment have {list(self._stack.shape)}"
-            )
-        self._stack = state["stack"].cpu().clone()
+        self._restore_stack(state["stack"])
         self._elapsed = state["elapsed"].cpu().clone()
         for i, console in enumerate(self.consoles):
             own = {key: state[f"{key}_{i}"] for key in ("emulator", "last_action", "generator")}

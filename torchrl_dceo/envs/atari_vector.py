@@ -8,19 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from ale_py.vector_env import AtariVectorEnv as ALEVector
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
 
-from torchrl_dceo.envs.atari_games import minimal_actions, rom_path
+from torchrl_dceo.envs.atari_base import AtariBase
 
 __all__ = ["AtariVectorEnv"]
 
-_CPU = torch.device("cpu")  # where the emulators draw
 
-
-class AtariVectorEnv(EnvBase):
+class AtariVectorEnv(AtariBase):
     """A batch of Atari games in C++ threads: the pictures of :class:`~torchrl_dceo.envs.atari.AtariEnv`, less besides.
 
     For throughput on a machine with many cores. What it cannot do, because ALE's vector environment does not offer it:
@@ -69,19 +65,25 @@ class AtariVectorEnv(EnvBase):
         seed: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        rom = rom_path(game).stem
         if len(batch_size) != 1:
             raise ValueError(
                 f"the vector environment has one batch dimension, got batch_size {list(batch_size)}"
             )
-        super().__init__(device=torch.device(device), batch_size=torch.Size(batch_size))
-        self.game = game
-        self.frame_stack = frame_stack
-        self.max_steps = max_steps
-        self.coverage = coverage
+        super().__init__(
+            game,
+            batch_size=batch_size,
+            sticky=sticky,
+            frame_skip=frame_skip,
+            frame_stack=frame_stack,
+            size=size,
+            max_steps=max_steps,
+            coverage=coverage,
+            full_actions=full_actions,
+            device=device,
+        )
         count = self.batch_size.numel()
         self._games = ALEVector(
-            rom,
+            self.rom.stem,
             count,
             num_threads=num_threads,
             # Never: steps are counted here, since the picture that ALE shows with a truncation is not the last one.
@@ -97,35 +99,15 @@ class AtariVectorEnv(EnvBase):
             reward_clipping=False,
             use_fire_reset=False,
         )
-        self._num_actions = len(minimal_actions(game, full_actions))
-        self._stack = torch.zeros((count, frame_stack, size, size), dtype=torch.uint8)
         self._first = self._stack[:, :1]  # of the episode that ALE has begun where one is over
         self._begun = torch.zeros(count, dtype=torch.bool)
-        self._elapsed = torch.zeros(count, dtype=torch.int64)
         self._started = False
         self._cut = False
-        self._make_specs(size)
+        self._make_specs()
         self._set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
 
-    def _make_specs(self, size: int) -> None:
-        shape, device = self.batch_size, self.device
-        flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
-        pixels = Bounded(
-            0, 255, shape=(*shape, self.frame_stack, size, size), dtype=torch.uint8, device=device
-        )
-        self.observation_spec = Composite({"pixels": pixels}, shape=shape, device=device)
-        self.action_spec = Categorical(
-            self._num_actions, shape=shape, dtype=torch.int64, device=device
-        )
-        self.reward_spec = Unbounded(shape=(*shape, 1), dtype=torch.float32, device=device)
-        self.full_done_spec = Composite(
-            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=shape, device=device
-        )
-
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
-        count = self.batch_size.numel()
-        fresh = torch.ones(count, dtype=torch.bool) if mask is None else mask.reshape(count).cpu()
+        fresh = self._to_reset(tensordict)
         first = self._first.clone()
         # Games that ALE has begun anew need no reset: what they show is the start.
         needed = fresh & ~self._begun if self._started else torch.ones_like(fresh)
@@ -134,11 +116,8 @@ class AtariVectorEnv(EnvBase):
             shown, _ = self._games.reset(seed=self._draw_seeds(int(needed.sum())), options=options)
             first[needed] = torch.from_numpy(np.array(shown)[needed.numpy()])
             self._started = True
-        self._stack = torch.where(fresh.view(-1, 1, 1, 1), first, self._stack)
         self._begun = self._begun & ~fresh
-        self._elapsed = self._elapsed.masked_fill(fresh, 0)
-        off = torch.zeros(count, dtype=torch.bool)
-        return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
+        return self._begin(fresh, first)
 
     def _draw_seeds(self, count: int) -> np.ndarray:
         return torch.randint(2**31 - 1, (count,), generator=self._generator).numpy()
@@ -149,36 +128,18 @@ class AtariVectorEnv(EnvBase):
         actions = tensordict.get("action").cpu().numpy()
         shown, rewards, over, _, info = self._games.step(actions)
         terminated = torch.from_numpy(np.array(over))
-        self._elapsed = self._elapsed + 1
-        if self.max_steps is None:
-            truncated = torch.zeros_like(terminated)
-        else:
-            truncated = self._elapsed >= self.max_steps
         newest = torch.from_numpy(np.array(shown))
         if terminated.any():
             self._first, self._begun = newest, terminated
             final = torch.from_numpy(np.array(info["final_obs"]))
             newest = torch.where(terminated.view(-1, 1, 1, 1), final, newest)
-        self._stack = torch.cat([self._stack[:, 1:], newest], dim=1)
-        reward = torch.from_numpy(np.array(rewards)).float()
-        return self._pack(
-            reward=torch.zeros_like(reward) if self.coverage else reward,
-            done=terminated | truncated,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        return self._advance(newest, torch.from_numpy(np.array(rewards)).float(), terminated)
 
     def _cut_episodes(self) -> TensorDictBase:
         self._cut = False
         on = torch.ones(self.batch_size, dtype=torch.bool)
         off = torch.zeros_like(on)
         return self._pack(reward=off.float(), done=on, terminated=off, truncated=on.clone())
-
-    def _pack(self, **entries: Tensor) -> TensorDictBase:
-        packed = {key: value.unsqueeze(-1) for key, value in entries.items()}
-        packed["pixels"] = self._stack
-        result = TensorDict._new_unsafe(packed, batch_size=self.batch_size, device=_CPU)
-        return result if self.device == _CPU else result.to(self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         if seed is None:
@@ -192,12 +153,7 @@ class AtariVectorEnv(EnvBase):
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
         """Goes on with new games: the next step cuts the episodes that were on (``truncated``) and moves nothing."""
-        if state["stack"].shape != self._stack.shape:
-            raise ValueError(
-                f"the saved pictures have shape {list(state['stack'].shape)}, but those of this "
-                f"environment have {list(self._stack.shape)}"
-            )
-        self._stack = state["stack"].cpu().clone()
+        self._restore_stack(state["stack"])
         self._generator.set_state(state["generator"].cpu())
         self._started, self._cut = False, True
         self._begun = torch.zeros_like(self._begun)
