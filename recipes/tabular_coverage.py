@@ -115,7 +115,16 @@ def main() -> None:
         return
     if not given.draw:
         visits: dict[tuple[str, str], Tensor] = {}
-        report(STUDY, given.worlds, given.methods, given.seeds, given.out, visits)
+        report(
+            STUDY,
+            given.worlds,
+            given.methods,
+            given.seeds,
+            given.out,
+            visits,
+            length=given.steps,
+            found_in=given.settings,
+        )
         for world, method in visits:
             keep_visits(given.out, world, method, visits[world, method])
     draw(given.out)

@@ -64,7 +64,15 @@ def main() -> None:
         search(STUDY, given.worlds, given.methods, given.search_seeds, given.out)
         return
     if not given.draw:
-        report(STUDY, given.worlds, given.methods, given.seeds, given.out)
+        report(
+            STUDY,
+            given.worlds,
+            given.methods,
+            given.seeds,
+            given.out,
+            length=given.steps,
+            found_in=given.settings,
+        )
     rows = read_rows(given.out / "curves.csv")
     title = "Tabular return of the greedy policy"
     figure = draw_curves(rows, "eval_return", title, delays=DISCOVERY)

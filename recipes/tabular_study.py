@@ -7,6 +7,7 @@ import csv
 import itertools
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ def study_parser(study: Study, page: str, search_seeds: int) -> argparse.Argumen
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--search", action="store_true", help="search the settings instead")
     parser.add_argument("--search-seeds", type=int, default=search_seeds)
+    parser.add_argument("--steps", type=int, help="of a run, instead of the study's own")
+    parser.add_argument("--settings", type=Path, help="what a search found, if not beside --out")
     parser.add_argument("--draw", action="store_true", help="only draw what is there")
     parser.add_argument("--out", type=Path, default=Path("results") / study.name)
     return parser
@@ -194,16 +197,22 @@ def report(
     num_seeds: int,
     out: Path,
     visits: dict[tuple[str, str], Tensor] | None = None,
+    *,
+    length: int | None = None,
+    found_in: Path | None = None,
 ) -> None:
     """Runs every method in every world with the settings found, and writes ``curves.csv`` and ``table.csv``.
 
-    ``visits`` is filled with the visits of the first seed after 100 episodes.
+    ``visits`` is filled with the visits of the first seed after 100 episodes. ``length`` is that of a run, if not the
+    study's; ``found_in`` the ``settings.json`` of a search, if it is not in ``out``.
     """
     out.mkdir(parents=True, exist_ok=True)
+    if found_in is not None:
+        shutil.copyfile(found_in, out / "settings.json")
     settings = read_settings(out)
     began, worked = time.monotonic(), time.process_time()
     for world, method in itertools.product(worlds, methods):
-        steps = study.steps[world]
+        steps = study.steps[world] if length is None else length
         found = settings.get(world, {}).get(method, {})
         config = study.config(method, world, steps, found)
         seen: list[Tensor] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from torchrl_dceo.agents.rainbow_dceo import RainbowDCEOConfig, make_rainbow_dce
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.agents.tabular_learner import with_tabular_learner
 from torchrl_dceo.training.agent import Agent
+from torchrl_dceo.typos import choices
 
 __all__ = ["AGENTS", "choices", "make_agent"]
 
@@ -77,16 +77,3 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
     if config.main_learner == "table":
         agent = with_tabular_learner(agent, env, config)
     return with_centring(agent, env)
-
-
-def choices(given: str, known: list[str]) -> str:
-    """The wrong name, the nearest right one, and all of them: the end of an error's sentence.
-
-    Examples:
-        >>> from torchrl_dceo.agents import choices
-        >>> choices("sead", ["seed", "lr"])
-        "'sead' (did you mean 'seed'?); choose from seed, lr"
-    """
-    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"{given!r}{hint}; choose from {', '.join(known)}"

@@ -1,0 +1,33 @@
+"""Every study of the paper, and those of ours, as declarations."""
+
+from __future__ import annotations
+
+from torchrl_dceo.studies.catalogue.adaptation import NON_STATIONARY, OBJECTS
+from torchrl_dceo.studies.catalogue.coverage import DEEP_COVERAGE
+from torchrl_dceo.studies.catalogue.eigenfunctions import EIGENFUNCTIONS
+from torchrl_dceo.studies.catalogue.large_scale import LARGE_SCALE
+from torchrl_dceo.studies.catalogue.objectives import OBJECTIVES
+from torchrl_dceo.studies.catalogue.returns import ONLINE, ONLINE_VS_TWO_PHASE, TWO_PHASE
+from torchrl_dceo.studies.catalogue.tabular import TABULAR_COVERAGE, TABULAR_RETURN, VISITATION
+from torchrl_dceo.studies.declaration import Study
+
+__all__ = ["STUDIES"]
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        TABULAR_COVERAGE,
+        TABULAR_RETURN,
+        VISITATION,
+        DEEP_COVERAGE,
+        TWO_PHASE,
+        ONLINE,
+        ONLINE_VS_TWO_PHASE,
+        OBJECTIVES,
+        NON_STATIONARY,
+        OBJECTS,
+        EIGENFUNCTIONS,
+        LARGE_SCALE,
+    )
+}
+"""The studies, in the order of the paper, by name."""

@@ -1,0 +1,247 @@
+"""What a study is: a question, and for each preset the runs that answer it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from torchrl_dceo.typos import choices
+
+__all__ = ["Grid", "Job", "Method", "Preset", "Script", "Study"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study: a command that writes into a folder of its own.
+
+    Attributes:
+        name (str): the folder, within those of the study's runs.
+        script (str): the program, from the root of the repository: ``"recipes/nine_rooms.py"``.
+        arguments (tuple of str): of the program; ``{folder}`` in them stands for the run's folder.
+        continued (tuple of str): the arguments that go on with a run that was begun; those of the start for a program
+            that cannot, which is then repeated whole.
+        hydra (bool): whether it is a recipe whose arguments Hydra reads.
+        world, agent, seed (optional): of a run of an agent.
+        frames (int, optional): how long a run of an agent is.
+        minutes (float, optional): about how long a script takes on one core.
+
+    Examples:
+        >>> from torchrl_dceo.studies import Grid
+        >>> job = next(Grid("nine_rooms", ["dceo"], seeds=3, total_frames=1000).jobs())
+        >>> job.name, job.command("runs/mine").split(" run_dir=")[0]
+        ('nine_rooms/dceo/seed_0', 'python recipes/nine_rooms.py agent=dceo seed=0 total_frames=1000')
+    """
+
+    name: str
+    script: str
+    arguments: tuple[str, ...]
+    continued: tuple[str, ...]
+    hydra: bool = False
+    world: str | None = None
+    agent: str | None = None
+    seed: int | None = None
+    frames: int | None = None
+    minutes: float | None = None
+
+    def command(self, folder: str) -> str:
+        """The command as a person types it."""
+        given = [argument.replace("{folder}", folder) for argument in self.arguments]
+        return shlex.join(["python", self.script, *given])
+
+
+@dataclass(frozen=True)
+class Method:
+    """An agent in a grid, with the settings that it alone has there.
+
+    Args:
+        agent (str): its name in the recipes.
+        overrides (sequence of str, optional): as on the command line.
+        label (str, optional): what it is called in the study; variants of one agent need one. Default: its name.
+    """
+
+    agent: str
+    overrides: Sequence[str] = ()
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the study calls it."""
+        return self.label or self.agent
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Runs of a recipe: every method with every seed.
+
+    Args:
+        recipe (str): ``recipes/<recipe>.py``.
+        methods (sequence of Method or str): the agents.
+        seeds (int or sequence of int): how many from 0 on, or which.
+        total_frames (int): of a run, discovery included.
+        overrides (sequence of str, optional): what all runs have, as on the command line.
+        world (str, optional): what the world is called in the study. Default: the recipe's name.
+    """
+
+    recipe: str
+    methods: Sequence[Method | str]
+    seeds: int | Sequence[int]
+    total_frames: int
+    overrides: Sequence[str] = ()
+    world: str | None = None
+
+    def jobs(self) -> Iterator[Job]:
+        """The runs, seed by seed: so that an interrupted study has all methods with the first seeds."""
+        world = self.world or self.recipe
+        methods = [Method(given) if isinstance(given, str) else given for given in self.methods]
+        for seed in self.seed_list:
+            for method in methods:
+                arguments = (
+                    f"agent={method.agent}",
+                    f"seed={seed}",
+                    f"total_frames={self.total_frames}",
+                    *self.overrides,
+                    *method.overrides,
+                )
+                yield Job(
+                    name=f"{world}/{method.name}/seed_{seed}",
+                    script=f"recipes/{self.recipe}.py",
+                    arguments=(*arguments, "run_dir={folder}", "hydra.run.dir={folder}"),
+                    continued=(*arguments, "resume={folder}", "hydra.run.dir={folder}"),
+                    hydra=True,
+                    world=world,
+                    agent=method.name,
+                    seed=seed,
+                    frames=self.total_frames,
+                )
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds, one by one."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program that does its part of a study in one go and writes pictures and tables into the folder it is given.
+
+    Args:
+        name (str): what the part is called.
+        script (str): from the root of the repository: ``"examples/evolution.py"``.
+        arguments (sequence of str): ``{folder}`` in them stands for the folder.
+        minutes (float): about how long it takes on one core.
+        hydra (bool, optional): whether Hydra reads the arguments. Default: ``False``.
+    """
+
+    name: str
+    script: str
+    arguments: Sequence[str]
+    minutes: float
+    hydra: bool = False
+
+    def jobs(self) -> Iterator[Job]:
+        """The one run that it is."""
+        given = tuple(self.arguments)
+        yield Job(
+            self.name, self.script, given, continued=given, hydra=self.hydra, minutes=self.minutes
+        )
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A study at one size.
+
+    Args:
+        size (str): how large it is, for captions: ``"rooms of 3x3, 60,000 frames, 4 seeds"``.
+        parts (sequence of Grid or Script): what is run.
+    """
+
+    size: str
+    parts: Sequence[Grid | Script]
+
+    def jobs(self) -> list[Job]:
+        """All its runs."""
+        jobs = [job for part in self.parts for job in part.jobs()]
+        names = [job.name for job in jobs]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two runs of one study are called {name}: give one a label")
+        return jobs
+
+    def restricted(
+        self,
+        *,
+        worlds: Sequence[str] = (),
+        agents: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+    ) -> Preset:
+        """The preset with these worlds and agents only, and with these seeds instead of its own; empty: as it is."""
+        grids = [part for part in self.parts if isinstance(part, Grid)]
+        if not grids and (agents or seeds):
+            raise ValueError("this study runs whole scripts: it has no agents or seeds to choose")
+        known = list(dict.fromkeys(_world(part) for part in self.parts))
+        _check("world", worlds, known)
+        names = [_name(method) for grid in grids for method in grid.methods]
+        _check("agent of this study", agents, list(dict.fromkeys(names)))
+        parts: list[Grid | Script] = []
+        for part in self.parts:
+            if worlds and _world(part) not in worlds:
+                continue
+            if isinstance(part, Grid):
+                methods = [m for m in part.methods if not agents or _name(m) in agents]
+                part = replace(part, methods=methods, seeds=tuple(seeds) or part.seeds)
+                if not methods:
+                    continue
+            parts.append(part)
+        if not parts:
+            raise ValueError(f"no run of this study has {', '.join(agents)} in {', '.join(worlds)}")
+        return replace(self, parts=parts)
+
+
+def _world(part: Grid | Script) -> str:
+    return part.name if isinstance(part, Script) else part.world or part.recipe
+
+
+def _name(method: Method | str) -> str:
+    return method if isinstance(method, str) else method.name
+
+
+def _check(kind: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(f"unknown {kind} {choices(name, known)}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question about agents, and the runs that answer it.
+
+    Args:
+        name (str): how it is called on the command line.
+        title (str): of its figure and its page.
+        question (str): one sentence: what it asks or shows.
+        presets (mapping of str to Preset): its sizes.
+        metrics (sequence of str, optional): columns of the logs that are drawn and summarised.
+
+    Examples:
+        >>> from torchrl_dceo.studies import Grid, Preset, Study
+        >>> grid = Grid("nine_rooms", ["dceo", "ddqn"], seeds=2, total_frames=1000)
+        >>> study = Study("mine", "Mine", "Is it better?", {"laptop": Preset("1,000 frames", [grid])})
+        >>> [job.name for job in study.preset("laptop").jobs()][:2]
+        ['nine_rooms/dceo/seed_0', 'nine_rooms/ddqn/seed_0']
+        >>> study.preset("desk")
+        Traceback (most recent call last):
+        ValueError: study mine has no preset 'desk'; choose from laptop
+    """
+
+    name: str
+    title: str
+    question: str
+    presets: Mapping[str, Preset]
+    metrics: Sequence[str] = field(default=("eval_return", "train_return", "coverage"))
+
+    def preset(self, name: str) -> Preset:
+        """One of its sizes."""
+        if name not in self.presets:
+            raise ValueError(f"study {self.name} has no preset {choices(name, list(self.presets))}")
+        return self.presets[name]

@@ -1,0 +1,215 @@
+"""What a study leaves: logs, figures, tables, where they come from, and a page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchrl_dceo.studies.declaration import Job
+from torchrl_dceo.studies.display import clock
+from torchrl_dceo.studies.origin import commands, versions
+from torchrl_dceo.studies.run_state import RunState
+from torchrl_dceo.studies.study_run import StudyRun
+from torchrl_dceo.studies.worker import JOB, read_json
+
+__all__ = ["Results", "make_results"]
+
+_LARGEST_TABLE = 1_000_000  # bytes that are copied
+_LONGEST_TABLE = 40  # rows that are shown
+
+
+@dataclass
+class Results:
+    """What :func:`make_results` wrote.
+
+    Attributes:
+        folder (Path): where.
+        figures (list of Path): of runs of agents, one for each world.
+        pictures (list of Path): of scripts.
+        tables (list of Path): of scripts.
+        page (Path, optional): the report, if it could be made.
+        missing (list of str): a sentence for each thing that could not be made.
+    """
+
+    folder: Path
+    figures: list[Path] = field(default_factory=list)
+    pictures: list[Path] = field(default_factory=list)
+    tables: list[Path] = field(default_factory=list)
+    page: Path | None = None
+    missing: list[str] = field(default_factory=list)
+
+
+def make_results(study: StudyRun, command: str) -> Results:
+    """Collects the logs of a study's runs, as far as they are, and draws and writes what follows from them.
+
+    Args:
+        study (StudyRun): the runs.
+        command (str): what a person types to make it all again.
+    """
+    results = Results(study.folders.results)
+    states = study.states()
+    if all(run.state == "waiting" for run in states.values()):
+        raise ValueError(f"no run of {study.study.name} has begun yet: there is nothing to draw")
+    results.folder.mkdir(parents=True, exist_ok=True)
+    runs = _collect(study, results)
+    if runs:
+        _compare(study, results)
+    for job in study.jobs:
+        if job.world is None:
+            _copy(study.folders.folder(job), results.folder / job.name, results)
+    origin = _origin(study, states, command)
+    (results.folder / "study.json").write_text(json.dumps(origin, indent=1) + "\n")
+    (results.folder / "README.md").write_text(_readme(origin, results))
+    _page(results, origin, runs)
+    return results
+
+
+def _collect(study: StudyRun, results: Results) -> dict[tuple[str, str, int], Path]:
+    """Puts the logs into the layout of comparisons, in the place of those of an earlier call."""
+    from torchrl_dceo.analysis.study_folder import collect_run
+
+    runs: dict[tuple[str, str, int], Path] = {}
+    own = [job for job in study.jobs if job.world is not None]
+    for world, agent in dict.fromkeys((str(job.world), str(job.agent)) for job in own):
+        for old in (results.folder / world / agent).glob("*"):
+            if old.name == "config.yaml" or old.match("seed_*.csv"):
+                old.unlink()
+    for job in own:
+        folder = study.folders.folder(job)
+        try:
+            collect_run(folder, results.folder / str(job.world), job.agent)
+        except (FileNotFoundError, ValueError):
+            continue  # it has not written a row yet
+        assert job.seed is not None
+        runs[str(job.world), str(job.agent), job.seed] = folder
+    return runs
+
+
+def _compare(study: StudyRun, results: Results) -> None:
+    from torchrl_dceo.analysis.compare import compare
+
+    try:
+        written = compare(results.folder, study.study.metrics)
+    except ImportError as error:
+        results.missing.append(str(error))
+        return
+    results.figures += [path for path in written if path.suffix == ".png"]
+
+
+def _copy(source: Path, target: Path, results: Results) -> None:
+    """Pictures and tables of a script."""
+    for path in sorted(source.rglob("*")):
+        known = {".png": results.pictures, ".csv": results.tables}.get(path.suffix)
+        if known is None or path.stat().st_size > _LARGEST_TABLE:
+            continue
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+        known.append(copy)
+
+
+def _origin(study: StudyRun, states: dict[str, RunState], command: str) -> dict[str, Any]:
+    folder = study.folders.folder
+    described = {job.name: read_json(folder(job) / JOB) for job in study.jobs}
+    commits = {one["commit"] for one in described.values() if one.get("commit")}
+    grid = [job for job in study.jobs if job.world is not None]
+    return {
+        "study": study.study.name,
+        "title": study.study.title,
+        "question": study.study.question,
+        "preset": study.folders.preset,
+        "size": study.preset.size,
+        "command": command,
+        "commands": commands(study.jobs, lambda job: _short(folder(job))),
+        "commits": sorted(commits),
+        "versions": versions(),
+        "worlds": list(dict.fromkeys(job.world for job in grid)),
+        "agents": list(dict.fromkeys(job.agent for job in grid)),
+        "seeds": sorted({job.seed for job in grid if job.seed is not None}),
+        "done": sum(run.state == "done" for run in states.values()),
+        "written": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "runs": [_described(job, states[job.name], _short(folder(job))) for job in study.jobs],
+    }
+
+
+def _described(job: Job, run: RunState, folder: str) -> dict[str, Any]:
+    seconds = run.progress.seconds or run.seconds
+    return {
+        "world": job.world,
+        "agent": job.agent,
+        "seed": job.seed,
+        "name": job.name,
+        "state": run.state,
+        "frames": run.progress.frames or None,
+        "seconds": None if math.isnan(seconds) else round(seconds, 1),
+        "folder": folder,
+        "command": job.command(folder),
+    }
+
+
+def _short(path: Path) -> str:
+    """A path as seen from here, if it is beneath."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _readme(origin: dict[str, Any], results: Results) -> str:
+    seconds = sum(run["seconds"] or 0 for run in origin["runs"])
+    packages = ", ".join(f"{name} {origin['versions'].get(name)}" for name in ("torch", "torchrl"))
+    commit = ", ".join(f"`{name}`" for name in origin["commits"]) or "unknown"
+    summary = results.folder / "summary.md"
+    parts = [
+        f"# {origin['title']}",
+        f"{origin['question']} Preset `{origin['preset']}`: {origin['size']}.",
+        f"    {origin['command']}",
+        f"Commit {commit}, {packages}, Python {origin['versions']['python']}; {origin['done']} of "
+        f"{len(origin['runs'])} runs done, {clock(seconds)} of computing in all.",
+    ]
+    if results.figures:
+        parts += [f"![{path.stem}]({_link(path, results.folder)})" for path in results.figures]
+        parts.append(summary.read_text().strip())
+    parts += [f"![{path.stem}]({_link(path, results.folder)})" for path in results.pictures]
+    for path in results.tables:
+        table = _table(path)
+        name = _link(path, results.folder)
+        parts.append(f"`{name}`:\n\n{table}" if table else f"[{name}]({name})")
+    parts.append("The runs, one by one (`study.json` has every one):")
+    parts.append("\n".join(f"    {line}" for line in origin["commands"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _link(path: Path, folder: Path) -> str:
+    return os.path.relpath(path, folder)
+
+
+def _table(path: Path) -> str:
+    """A CSV file as a Markdown table, empty if it is too long for one."""
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    if not 1 < len(rows) <= _LONGEST_TABLE:
+        return ""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])
+
+
+def _page(results: Results, origin: dict[str, Any], runs: dict[tuple[str, str, int], Path]) -> None:
+    try:
+        from torchrl_dceo.studies.report import make_report
+    except ImportError as error:
+        results.missing.append(f"no report page: {error}")
+        return
+    results.page = make_report(
+        results.folder,
+        title=f"{origin['title']} ({origin['size']})",
+        summary=origin["question"],
+        commands=[origin["command"], *origin["commands"]],
+        runs=runs or None,
+        pictures=results.pictures,
+        tables=results.tables,
+    )

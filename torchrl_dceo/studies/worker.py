@@ -1,0 +1,210 @@
+"""One run of a study, from its folder: ``python worker.py <folder>``.
+
+Needs the standard library alone and nothing of the package, so it starts at once wherever Python is: as a process of
+this machine, in a Slurm job, in a Ray task. It reads ``job.json``, holds ``job.lock`` as long as the run lives, starts
+the run (or goes on with it, if it was begun), writes what it says to ``log.txt`` and how it ended to ``state.json``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from io import BufferedRandom
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where two workers are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
+JOB, LOCK, LOG, STATE = "job.json", "job.lock", "log.txt", "state.json"
+DONE, FAILED, TAKEN, INTERRUPTED = 0, 1, 3, 4  # exit codes
+GRACE = 8.0
+"""Seconds that a run has to end by itself before it is killed."""
+
+
+def work(folder: Path) -> int:
+    """Does the run of a folder; returns 0 if it is done then."""
+    job = json.loads((folder / JOB).read_text())
+    lock = take(folder / LOCK)
+    if lock is None:
+        return TAKEN
+    with lock:
+        before = read_json(folder / STATE)
+        if before.get("state") == "done":
+            return DONE
+        command = command_of(job, folder)
+        state = {
+            "state": "running",
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "began": time.time(),
+            "attempts": before.get("attempts", 0) + 1,
+        }
+        write_json(folder / STATE, state)
+        code, stopped = run(command, job, folder, lock)
+        state |= {"ended": time.time(), "exit": code}
+        state["state"] = "done" if code == 0 else "interrupted" if stopped else "failed"
+        if state["state"] == "failed":
+            state["reason"] = how_it_ended(code)
+        write_json(folder / STATE, state)
+        for name in job["dropped"] if state["state"] == "done" else ():
+            shutil.rmtree(folder / name, ignore_errors=True)
+    return {"done": DONE, "failed": FAILED, "interrupted": INTERRUPTED}[str(state["state"])]
+
+
+def command_of(job: Mapping[str, Any], folder: Path) -> list[str]:
+    """The command: from the start, or on from where the run was."""
+    begun = any((folder / name).exists() for name in job["begun"])
+    arguments = job["continued"] if begun else job["arguments"]
+    path = quoted(str(folder)) if job["hydra"] else str(folder)
+    return [*job["program"], *(argument.replace("{folder}", path) for argument in arguments)]
+
+
+def quoted(text: str) -> str:
+    """A text as Hydra takes it for one value, whatever is in it."""
+    if all(character.isalnum() or character in "/._-" for character in text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def run(
+    command: list[str], job: Mapping[str, Any], folder: Path, lock: BufferedRandom
+) -> tuple[int, bool]:
+    """Runs the command to its end; returns its exit code, and whether it was told to stop."""
+    stopping: list[float] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.append(time.monotonic())
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    with (folder / LOG).open("ab") as log:
+        log.write(f"== {time.strftime('%Y-%m-%d %H:%M:%S')} {shlex.join(command)}\n".encode())
+        log.flush()
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=job["cwd"],
+                env={**os.environ, **job["env"]},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # The run has the lock too: while anything of it lives, nobody else starts it.
+                pass_fds=[lock.fileno()],
+                # A group of its own, so that what it starts can be ended with it.
+                start_new_session=True,
+                preexec_fn=_prepare_child,
+            )
+        except OSError as error:
+            log.write(f"{error}\n".encode())
+            return 127, False
+        return _wait(child, stopping), bool(stopping)
+
+
+def _wait(child: subprocess.Popen[bytes], stopping: list[float]) -> int:
+    asked = False
+    while not _ended(child.pid):
+        time.sleep(0.05)
+        if stopping and not asked:
+            _signal_group(child.pid, signal.SIGINT)  # Python closes what it has open
+            asked = True
+        elif stopping and time.monotonic() - stopping[0] > GRACE:
+            _signal_group(child.pid, signal.SIGKILL)
+    # Not reaped yet, so the group's number is still its own: whatever the run left behind ends here.
+    _signal_group(child.pid, signal.SIGKILL)
+    return child.wait()
+
+
+def _ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _prepare_child() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    end_with_parent(signal.SIGKILL)
+
+
+def end_with_parent(number: int) -> None:
+    """Lets the kernel send this process a signal when its parent dies, however it dies (on Linux)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"it ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    hint = ", as when memory runs out" if -code == signal.SIGKILL else ""
+    return f"it was killed by {name}{hint}"
+
+
+def take(path: Path) -> BufferedRandom | None:
+    """Takes a lock that dies with who holds it; ``None`` if another has it."""
+    file = path.open("a+b")
+    for _ in range(20):
+        if fcntl is None:
+            return file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            time.sleep(0.05)  # perhaps one who only looked whether it is held
+    file.close()
+    return None
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock."""
+    if fcntl is None or not path.exists():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file's dictionary, empty if there is none that can be read."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes a file whole: who is killed meanwhile leaves the old one."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    end_with_parent(signal.SIGTERM)
+    if len(sys.argv) > 2 and os.getppid() != int(sys.argv[2]):
+        sys.exit(INTERRUPTED)  # who started this has died in between
+    sys.exit(work(Path(sys.argv[1])))
