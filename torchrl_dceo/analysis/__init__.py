@@ -13,7 +13,7 @@ from torchrl_dceo.analysis.improvement import (
 from torchrl_dceo.analysis.option_quality import OptionClimb, greedy_path, option_climb
 from torchrl_dceo.analysis.profiles import performance_profile
 from torchrl_dceo.analysis.rollouts import draw_rollout, rollout_frames, save_rollout_gif
-from torchrl_dceo.analysis.run_pictures import draw_run
+from torchrl_dceo.analysis.run_pictures import draw_run, map_figures
 from torchrl_dceo.analysis.sample_efficiency import SampleEfficiency, sample_efficiency
 from torchrl_dceo.analysis.similarity import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra import exact_eigenfunctions
@@ -49,6 +49,7 @@ __all__ = [
     "improvements",
     "interquartile_mean",
     "load_analysis",
+    "map_figures",
     "option_climb",
     "pairwise_improvement",
     "performance_profile",

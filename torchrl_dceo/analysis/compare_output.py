@@ -13,6 +13,14 @@ import numpy as np
 
 from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
 from torchrl_dceo.analysis.curves import mark_switch, switch_places
+from torchrl_dceo.analysis.number_text import (
+    NONE,
+    interval_text,
+    known,
+    mean_text,
+    reached_text,
+    spread_text,
+)
 from torchrl_dceo.analysis.sample_efficiency import SampleEfficiency, sample_efficiency
 from torchrl_dceo.analysis.study_folder import AgentRuns
 from torchrl_dceo.analysis.style import (
@@ -37,7 +45,6 @@ _PANELS = {
     "coverage": ("Coverage", "distinct states visited"),
     "option_climb": ("Option quality", "share of the range climbed"),
 }
-_NONE = "–"
 _HEAD = [
     "agent",
     "seeds",
@@ -207,12 +214,13 @@ def _switch_table(summaries: Sequence[AgentSummary]) -> str:
     table = [_SWITCH_HEAD, ["---"] * len(_SWITCH_HEAD)]
     for summary in summaries:
         means = (
-            _mean(summary.measures[f"switch_{name}"]) for name in ("before", "after", "area_after")
+            mean_text(summary.measures[f"switch_{name}"])
+            for name in ("before", "after", "area_after")
         )
         frames = (
-            _reached(_known(summary.measures[f"switch_{n}"])) for n in ("recovery", "goal_again")
+            reached_text(known(summary.measures[f"switch_{n}"])) for n in ("recovery", "goal_again")
         )
-        use = (_mean(summary.measures[f"switch_{name}"]) for name in ("reused", "overlap"))
+        use = (mean_text(summary.measures[f"switch_{name}"]) for name in ("reused", "overlap"))
         table.append([summary.agent, *means, *frames, *use])
     lines = [f"| {' | '.join(cells)} |" for cells in table]
     note = (
@@ -223,15 +231,6 @@ def _switch_table(summaries: Sequence[AgentSummary]) -> str:
     return "\n".join(["After the world changed:", "", *lines, "", note])
 
 
-def _known(values: Sequence[float]) -> list[float]:
-    return [value for value in values if not math.isnan(value)]
-
-
-def _mean(values: Sequence[float]) -> str:
-    known = _known(values)
-    return f"{statistics.fmean(known):.2f}" if known else _NONE
-
-
 def _cells(summary: AgentSummary, metric: str) -> list[str]:
     final = summary.aggregates.get(f"final_{metric}")
     area = summary.aggregates.get(f"area_{metric}")
@@ -239,33 +238,16 @@ def _cells(summary: AgentSummary, metric: str) -> list[str]:
     seeds = f"{summary.finished}"
     if summary.started > summary.finished:
         seeds += f" of {summary.started} finished"
-    spread = _NONE
-    if final is not None:
-        std = final.std[0]
-        spread = f"{final.mean[0]:.2f}" + ("" if math.isnan(std) else f" ± {std:.2f}")
     return [
         summary.agent,
         seeds,
-        _NONE if final is None else f"{final.iqm[0]:.2f}{_interval(final.low[0], final.high[0])}",
-        spread,
-        _NONE if area is None else f"{area.iqm[0]:.2f}{_interval(area.low[0], area.high[0])}",
-        _reached(summary.measures.get("frames_to_goal")),
-        _reached(summary.measures.get("frames_to_half")),
-        _NONE if coverage is None else f"{coverage.iqm[0]:.0f}",
+        interval_text(final),
+        spread_text(final),
+        interval_text(area),
+        reached_text(summary.measures.get("frames_to_goal")),
+        reached_text(summary.measures.get("frames_to_half")),
+        NONE if coverage is None else f"{coverage.iqm[0]:.0f}",
     ]
-
-
-def _interval(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-
-
-def _reached(frames: list[float] | None) -> str:
-    if not frames:
-        return _NONE
-    reached = sum(math.isfinite(value) for value in frames)
-    middle = statistics.median_low(frames) if reached * 2 > len(frames) else math.inf
-    text = f"{middle / 1000:.0f}k" if math.isfinite(middle) else "never" if not reached else _NONE
-    return f"{text} ({reached}/{len(frames)})"
 
 
 def _cell(value: float) -> str:

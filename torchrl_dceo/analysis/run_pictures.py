@@ -22,9 +22,14 @@ from torchrl_dceo.envs import GridWorldEnv
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_run"]
+__all__ = ["draw_run", "map_figures"]
 
 _log = logging.getLogger(__name__)
+_REASONS = {
+    "visits": "no state visitation: the world did not count its visits",
+    "eigenfunctions": "no eigenfunctions: the agent learns no representation",
+    "options": "no options: the agent has none",
+}
 
 
 def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
@@ -90,41 +95,68 @@ def _draw_from_above(folder: Path) -> list[Path]:
     return drawn
 
 
-def _draw_maps(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
-    drawn = []
-    if stored.counts is None:
-        _log.info("no state visitation: the world did not count its visits")
-    else:
-        drawn.append(_save(draw_visits(world.layout, stored.counts), folder / "visits.png"))
-    if stored.representation is None:
-        _log.info("no eigenfunctions: the agent learns no representation")
-    else:
+def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
+    """Draws what a run stored on the map of its world: ``visits``, ``eigenfunctions`` and ``options``.
+
+    Args:
+        stored (RunAnalysis): from :func:`~torchrl_dceo.analysis.load_analysis`.
+
+    Returns:
+        dict of str to Figure: those it has the numbers for; none if its world is no grid.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis import RunAnalysis, map_figures
+        >>> stored = RunAnalysis({"map": "S..\\n..G", "slip": 0.0}, counts=torch.arange(6))
+        >>> list(map_figures(stored))
+        ['visits']
+    """
+    world, figures = stored.grid, {}
+    if world is None:
+        return {}
+    if stored.counts is not None:
+        figures["visits"] = draw_visits(world.layout, stored.counts)
+    if stored.representation is not None:
         similarity = _similarity(stored, world)
-        figure = draw_eigenfunctions(world.layout, stored.representation, similarity)
-        drawn.append(_save(figure, folder / "eigenfunctions.png"))
-    if stored.option_values is None:
-        _log.info("no options: the agent has none")
-    else:
-        drawn += _draw_options(folder, stored, world)
-    return drawn
+        figures["eigenfunctions"] = draw_eigenfunctions(
+            world.layout, stored.representation, similarity
+        )
+    if stored.option_values is not None:
+        climb = _climb(stored, world)
+        figures["options"] = draw_options(world, stored.option_values, stored.followed, climb)
+    return figures
 
 
-def _draw_options(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+def _draw_maps(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+    figures = map_figures(stored)
+    for name, reason in _REASONS.items():
+        if name not in figures:
+            _log.info(reason)
+    drawn = [_save(figure, folder / f"{name}.png") for name, figure in figures.items()]
+    return drawn + (_draw_rollout(folder, stored, world) if "options" in figures else [])
+
+
+def _climb(stored: RunAnalysis, world: GridWorldEnv) -> OptionClimb | None:
+    assert stored.option_values is not None
+    if stored.followed is None:
+        return None
+    return option_climb(stored.option_values, stored.followed, world.next_state)
+
+
+def _draw_rollout(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
     values, followed = stored.option_values, stored.followed
     assert values is not None
-    climb = None if followed is None else option_climb(values, followed, world.next_state)
-    figure = draw_options(world, values, followed, climb)
-    drawn = [_save(figure, folder / "options.png")]
     start = int(world._starts[0])
-    option = _farthest(climb, start)
+    option = _farthest(_climb(stored, world), start)
     path = greedy_path(values[:, option], world.next_state, start)
     floor = None if followed is None else followed[:, option]
     title = f"Greedy rollout of option {option + 1} from the start"
     strip = draw_rollout(world.layout, path, floor, title=title)
-    drawn.append(_save(strip, folder / "rollout.png"))
     frames = rollout_frames(world.layout, path, floor)
-    drawn.append(save_rollout_gif(folder / "rollout.gif", frames))
-    return drawn
+    return [
+        _save(strip, folder / "rollout.png"),
+        save_rollout_gif(folder / "rollout.gif", frames),
+    ]
 
 
 def _farthest(climb: OptionClimb | None, start: int) -> int:
