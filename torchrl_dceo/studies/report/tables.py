@@ -1,0 +1,198 @@
+"""The tables of a page, and its sentences about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torchrl_dceo.analysis.aggregates import Aggregate
+from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.improvement import Improvement
+from torchrl_dceo.analysis.number_text import (
+    NONE,
+    interval_text,
+    known,
+    mean_text,
+    reached_text,
+    spread_text,
+)
+from torchrl_dceo.studies.report.markup import Markup, join, table, tag, text
+from torchrl_dceo.studies.report.numbers import METRICS, Numbers
+
+__all__ = ["adaptation_tables", "agent_name", "findings", "result_tables"]
+
+_WIDTH, _HEIGHT = 120, 18
+_FEW = 5  # seeds: with fewer, intervals are too narrow
+
+
+def agent_name(numbers: Numbers, name: str) -> Markup:
+    """An agent with the colour that it has in every chart."""
+    place = numbers.agents.index(name)
+    swatch = tag("span", class_="swatch", style=f"--colour: var(--agent-{place})")
+    return join([swatch, name])
+
+
+def findings(numbers: Numbers) -> list[Markup]:
+    """A sentence a world: which agent has most of the headline metric over the run, and which comes next."""
+    sentences = []
+    for world in numbers.study:
+        own = _of(numbers, world)
+        measure = f"area_{numbers.headline}"
+        ranked = sorted(
+            (summary for summary in own if measure in summary.aggregates),
+            key=lambda summary: -float(summary.aggregates[measure].iqm[0]),
+        )
+        if ranked:
+            sentences.append(join([tag("strong", world), ": ", *_ranking(numbers, ranked)]))
+        elif own:
+            sentences.append(join([tag("strong", world), ": no run has finished yet."]))
+    seeds = [s.finished for s in numbers.summaries if s.world in numbers.study and s.finished]
+    if len(numbers.agents) > 1 and seeds and min(seeds) < _FEW:
+        sentences.append(
+            text(
+                f"Some agents have no more than {min(seeds)} finished seed{'s' * (min(seeds) > 1)}: "
+                "differences may be chance."
+            )
+        )
+    return sentences
+
+
+def _ranking(numbers: Numbers, ranked: Sequence[AgentSummary]) -> list[object]:
+    what = METRICS[numbers.headline].lower()
+    digits = _digits(numbers)
+    texts = [interval_text(s.aggregates[f"area_{numbers.headline}"], digits) for s in ranked]
+    best = ranked[0]
+    end = interval_text(best.aggregates[f"final_{numbers.headline}"], digits)
+    seeds = f"{best.finished} seed{'s' * (best.finished > 1)}"
+    if not best.aggregates[f"area_{numbers.headline}"].iqm[0] > 0:
+        return [f"no agent has a {what} above 0 ({seeds})."]
+    if len(ranked) == 1:
+        return [
+            f"{best.agent} ends at a {what} of {end}; over the run it has {texts[0]} ({seeds})."
+        ]
+    return [
+        f"{best.agent} has the most {what} over the run, {texts[0]}, against {texts[1]} of {ranked[1].agent}, "
+        f"the next best; it ends at {end} ({seeds})."
+    ]
+
+
+def result_tables(numbers: Numbers) -> Markup:
+    """A table a world: what the agents reach, how soon, and how often they beat the others."""
+    parts = []
+    for world in dict.fromkeys(summary.world for summary in numbers.summaries):
+        own = _of(numbers, world)
+        parts.append(tag("h3", world))
+        parts.append(_result_table(numbers, world, own))
+    return join(parts)
+
+
+def _result_table(numbers: Numbers, world: str, own: Sequence[AgentSummary]) -> Markup:
+    digits = _digits(numbers)
+    what = METRICS[numbers.headline]
+    final, area = f"final_{numbers.headline}", f"area_{numbers.headline}"
+    shown = [s.aggregates[final] for s in own if final in s.aggregates]
+    top = max([1.0] + [float(max(a.iqm[0], _or(a.high[0], 0.0))) for a in shown])
+    low = min([0.0] + [float(min(a.iqm[0], _or(a.low[0], 0.0))) for a in shown])
+    columns = {
+        "agent": lambda s: agent_name(numbers, s.agent),
+        "seeds": _seeds,
+        f"{what} at the end, IQM [95 %]": lambda s: interval_text(s.aggregates.get(final), digits),
+        f"from {low:.{digits}f} to {top:.{digits}f}": lambda s: _bar(
+            s.aggregates.get(final), low, top, numbers.agents.index(s.agent)
+        ),
+        "mean ± std": lambda s: spread_text(s.aggregates.get(final), digits),
+        "over the run, IQM [95 %]": lambda s: interval_text(s.aggregates.get(area), digits),
+    }
+    # Frames and states of different worlds do not mix.
+    if world != ALL_WORLDS:
+        if any(known(s.measures.get("frames_to_goal", [])) for s in own):
+            columns["frames to first goal"] = lambda s: reached_text(
+                s.measures.get("frames_to_goal")
+            )
+        if numbers.headline != "coverage" and any("final_coverage" in s.aggregates for s in own):
+            columns["states visited"] = lambda s: interval_text(
+                s.aggregates.get("final_coverage"), 0
+            )
+    if any(pair.world == world for pair in numbers.pairs):
+        columns["beats the others"] = lambda s: _beats(numbers.pairs, world, s.agent, area)
+    rows = [[make(summary) for make in columns.values()] for summary in own]
+    return table(list(columns), rows, f"Agents in {world}")
+
+
+def _seeds(summary: AgentSummary) -> str:
+    unfinished = summary.started > summary.finished
+    return f"{summary.finished} of {summary.started}" if unfinished else f"{summary.finished}"
+
+
+def _beats(pairs: Sequence[Improvement], world: str, agent: str, measure: str) -> str:
+    """How often a run of the agent beats a run of one of the others, each of them as likely."""
+    own = [
+        pair.probability
+        for pair in pairs
+        if (pair.world, pair.agent, pair.measure) == (world, agent, measure)
+    ]
+    return f"{sum(own) / len(own):.0%}" if own else NONE
+
+
+def _bar(found: Aggregate | None, low: float, top: float, place: int) -> Markup | str:
+    """The interquartile mean as a dot on a line from the lowest to the highest number of the table."""
+    if found is None:
+        return NONE
+
+    def at(value: float) -> float:
+        return round(5 + (_WIDTH - 10) * (float(value) - low) / (top - low), 1)
+
+    middle = _HEIGHT // 2
+    axis = tag("line", x1=5, x2=_WIDTH - 5, y1=middle, y2=middle, class_="axis")
+    parts = [axis]
+    if not math.isnan(found.low[0]):
+        ends = {"x1": at(found.low[0]), "x2": at(found.high[0])}
+        parts.append(tag("line", **ends, y1=middle, y2=middle, class_="ends"))
+    parts.append(tag("circle", cx=at(found.iqm[0]), cy=middle, r=4))
+    return tag(
+        "svg",
+        *parts,
+        class_="interval",
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        width=_WIDTH,
+        height=_HEIGHT,
+        role="img",
+        aria_label=interval_text(found),
+        style=f"--colour: var(--agent-{place})",
+    )
+
+
+def adaptation_tables(numbers: Numbers) -> Markup:
+    """A table for each world that changes: what agents lost, how soon they were back, which options they used."""
+    head = [
+        "agent", "return before", "return after", "mean return since",
+        "frames to half of it", "frames to a goal", "options used again", "same use",
+    ]  # fmt: skip
+    parts = []
+    for world in numbers.study:
+        own = [s for s in _of(numbers, world) if "switch_before" in s.measures]
+        if own:
+            rows = [
+                [agent_name(numbers, s.agent)]
+                + [mean_text(s.measures[f"switch_{n}"]) for n in ("before", "after", "area_after")]
+                + [
+                    reached_text(known(s.measures[f"switch_{name}"]))
+                    for name in ("recovery", "goal_again")
+                ]
+                + [mean_text(s.measures[f"switch_{name}"]) for name in ("reused", "overlap")]
+                for s in own
+            ]
+            parts += [tag("h3", world), table(head, rows, f"After {world} changed")]
+    return join(parts)
+
+
+def _of(numbers: Numbers, world: str) -> list[AgentSummary]:
+    return [summary for summary in numbers.summaries if summary.world == world]
+
+
+def _digits(numbers: Numbers) -> int:
+    return 0 if numbers.headline == "coverage" else 2
+
+
+def _or(value: float, other: float) -> float:
+    return other if math.isnan(value) else value
