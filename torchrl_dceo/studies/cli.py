@@ -105,7 +105,11 @@ def _as_interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _interrupted(options: argparse.Namespace, executor: Executor) -> int:
-    what = "Stopped watching: runs go on in the queue" if executor.outlives else "Stopped"
+    what = (
+        "Stopped watching: runs go on in the queue (scancel ends them)"
+        if executor.outlives
+        else "Stopped"
+    )
     print(f"{what}. To go on: {_command(options)}", file=sys.stderr)
     return 130
 
@@ -207,15 +211,12 @@ def _with_overrides(preset: Preset, overrides: Sequence[str]) -> Preset:
 
 def _command(options: argparse.Namespace) -> str:
     """What a person types to have this again, or to go on with it."""
+    usual = vars(_parser().parse_args(["run", options.study]))
     given = ["run", options.study, "--preset", options.preset]
-    for name in ("worlds", "agents", "seeds", "set"):
-        values = [str(value) for value in getattr(options, name)]
-        given += [f"--{name}", *values] if values else []
-    for name, default in (("out", _OUT), ("results", None), ("recipes", None)):
-        value = getattr(options, name)
-        given += [f"--{name}", str(value)] if value != default else []
-    if getattr(options, "executor", "local") != "local":
-        given += ["--executor", options.executor]
+    for name, value in vars(options).items():
+        if name not in ("command", "study", "preset") and value != usual[name]:
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            given += [f"--{name.replace('_', '-')}", *map(str, values)]
     return f"{_PROGRAM} {shlex.join(given)}"
 
 

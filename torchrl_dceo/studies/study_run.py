@@ -127,9 +127,8 @@ class StudyRun:
                 loop.reap()
                 loop.look()
                 time.sleep(_POLL)
-        except BaseException:
+        finally:
             executor.stop()
-            raise
         loop.look(last=True)
         return all(run.state == "done" for run in loop.runs.values())
 

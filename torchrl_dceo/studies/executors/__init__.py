@@ -7,6 +7,8 @@ from typing import Any
 
 from torchrl_dceo.studies.executors.base import Executor, Handle, worker_command
 from torchrl_dceo.studies.executors.local import LocalExecutor
+from torchrl_dceo.studies.executors.ray import RayExecutor
+from torchrl_dceo.studies.executors.slurm import SlurmExecutor
 from torchrl_dceo.typos import choices
 
 __all__ = [
@@ -14,11 +16,13 @@ __all__ = [
     "Executor",
     "Handle",
     "LocalExecutor",
+    "RayExecutor",
+    "SlurmExecutor",
     "make_executor",
     "worker_command",
 ]
 
-EXECUTORS = ("local",)
+EXECUTORS = ("local", "slurm", "ray")
 """The names by which the command line knows them."""
 
 
@@ -38,8 +42,16 @@ def make_executor(name: str, *, jobs: int | None, folder: Path, **settings: Any)
         >>> from torchrl_dceo.studies.executors import make_executor
         >>> make_executor("slrm", jobs=None, folder=Path())
         Traceback (most recent call last):
-        ValueError: unknown executor 'slrm'; choose from local
+        ValueError: unknown executor 'slrm' (did you mean 'slurm'?); choose from local, slurm, ray
     """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
     if name == "local":
         return LocalExecutor(2 if jobs is None else jobs)
+    if name == "slurm":
+        shared = {key: value for key, value in settings.items() if key != "address"}
+        return SlurmExecutor(folder, jobs=jobs, **shared)
+    if name == "ray":
+        shared = {key: settings[key] for key in ("threads", "gpus") if key in settings}
+        return RayExecutor(settings.get("address"), jobs=jobs, **shared)
     raise ValueError(f"unknown executor {choices(name, EXECUTORS)}")

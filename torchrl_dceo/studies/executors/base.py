@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torchrl_dceo.studies import worker
 
-__all__ = ["Executor", "Handle", "worker_command"]
+__all__ = ["Executor", "Handle", "needed", "worker_command"]
 
 
 class Handle(Protocol):
@@ -47,3 +48,23 @@ class Executor(ABC):
 def worker_command(folder: Path) -> list[str]:
     """The command of a worker that ends when the process that starts it does."""
     return [sys.executable, worker.__file__, str(folder), str(os.getpid())]
+
+
+def needed(package: str, extra: str) -> Any:
+    """Imports a package that an executor stands on.
+
+    Raises:
+        ImportError: with the name of the extra, if it is not installed.
+
+    Examples:
+        >>> from torchrl_dceo.studies.executors.base import needed
+        >>> needed("no_such_queue", "slurm")
+        Traceback (most recent call last):
+        ImportError: --executor slurm needs no_such_queue: pip install 'torchrl-dceo[slurm]'
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise ImportError(
+            f"--executor {extra} needs {package}: pip install 'torchrl-dceo[{extra}]'"
+        ) from None
