@@ -163,3 +163,13 @@ def test_reward_free_runs_stay_so():
             made = settings(job)
             assert made["env"]["coverage"] is True
             assert made["agent"]["eps_end"] == (0.1 if job.agent == "counts" else 1.0)
+
+
+def test_the_study_of_the_docs_is_one():
+    text = (ROOT / "docs" / "studies.md").read_text()
+    names: dict[str, Any] = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    jobs = names["STUDY"].preset("laptop").jobs()
+    assert {job.agent for job in jobs} == {"both_signs", "one_sign", "ddqn"} and len(jobs) == 15
+    for job in jobs[:3]:
+        settings(job)

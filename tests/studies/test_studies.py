@@ -165,6 +165,7 @@ def test_a_stale_state_does_not_pass_for_a_run(tmp_path):
         (["run", "online", "--executor", "slrm"], "unknown executor 'slrm'"),
         (["run", "online", "--jobs", "0"], "jobs must be at least 1, got 0"),
         (["run", "online", "--set", "device"], "--set takes KEY=VALUE as a recipe does, got "),
+        (["run", "online", "--set", "seed=3"], "seed is the study's own: --set cannot change"),
         (["run", "visitation", "--agents", "ceo"], "this study runs whole scripts: it has no "),
         (["run", "online", "--recipes", "/nowhere"], "there are no recipes in /nowhere: say "),
         (["run", "mine.py"], "there is no file mine.py with a study"),

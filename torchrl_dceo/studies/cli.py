@@ -81,15 +81,17 @@ def _run(options: argparse.Namespace) -> int:
     )
     _report_failed_before(study)
     line = StudyLine(study.jobs)
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    before = signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         complete = study.run(executor, line)
+        line.close()
+        if not options.no_figure:
+            _results(study, options)
     except KeyboardInterrupt:
         line.close()
         return _interrupted(options, executor)
-    line.close()
-    if not options.no_figure:
-        _results(study, options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if not complete:
         failed = sum(run.state != "done" for run in study.states().values())
         them = "it" if failed == 1 else "them"
@@ -199,6 +201,8 @@ def _with_overrides(preset: Preset, overrides: Sequence[str]) -> Preset:
     for given in overrides:
         if "=" not in given:
             raise ValueError(f"--set takes KEY=VALUE as a recipe does, got {given!r}")
+        if given.split("=")[0] in ("agent", "seed", "run_dir", "resume", "total_frames"):
+            raise ValueError(f"{given.split('=')[0]} is the study's own: --set cannot change it")
     grids = [part for part in preset.parts if isinstance(part, Grid)]
     if not grids:
         raise ValueError("this study runs whole scripts: --set has nothing to change")

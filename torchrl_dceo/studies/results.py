@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchrl_dceo.analysis.compare import compare
+from torchrl_dceo.analysis.study_folder import collect_run
 from torchrl_dceo.studies.declaration import Job
 from torchrl_dceo.studies.display import clock
 from torchrl_dceo.studies.origin import commands, versions
+from torchrl_dceo.studies.report import make_report
 from torchrl_dceo.studies.run_state import RunState
 from torchrl_dceo.studies.study_run import StudyRun
 from torchrl_dceo.studies.worker import JOB, read_json
@@ -73,8 +76,6 @@ def make_results(study: StudyRun, command: str) -> Results:
 
 def _collect(study: StudyRun, results: Results) -> dict[tuple[str, str, int], Path]:
     """Puts the logs into the layout of comparisons, in the place of those of an earlier call."""
-    from torchrl_dceo.analysis.study_folder import collect_run
-
     runs: dict[tuple[str, str, int], Path] = {}
     own = [job for job in study.jobs if job.world is not None]
     for world, agent in dict.fromkeys((str(job.world), str(job.agent)) for job in own):
@@ -93,8 +94,6 @@ def _collect(study: StudyRun, results: Results) -> dict[tuple[str, str, int], Pa
 
 
 def _compare(study: StudyRun, results: Results) -> None:
-    from torchrl_dceo.analysis.compare import compare
-
     try:
         written = compare(results.folder, study.study.metrics)
     except ImportError as error:
@@ -200,16 +199,14 @@ def _table(path: Path) -> str:
 
 def _page(results: Results, origin: dict[str, Any], runs: dict[tuple[str, str, int], Path]) -> None:
     try:
-        from torchrl_dceo.studies.report import make_report
-    except ImportError as error:
+        results.page = make_report(
+            results.folder,
+            title=f"{origin['title']} ({origin['size']})",
+            summary=origin["question"],
+            commands=[origin["command"], *origin["commands"]],
+            runs=runs or None,
+            pictures=results.pictures,
+            tables=results.tables,
+        )
+    except (ImportError, ValueError) as error:
         results.missing.append(f"no report page: {error}")
-        return
-    results.page = make_report(
-        results.folder,
-        title=f"{origin['title']} ({origin['size']})",
-        summary=origin["question"],
-        commands=[origin["command"], *origin["commands"]],
-        runs=runs or None,
-        pictures=results.pictures,
-        tables=results.tables,
-    )
