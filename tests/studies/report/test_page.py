@@ -83,7 +83,10 @@ def test_findings_are_a_sentence_a_world_and_a_caution(study):
     assert told[1].startswith(
         "<strong>NineRooms</strong>: dceo has the most greedy return over the run, 0.4"
     )
-    assert told[1].endswith("the next best; it ends at 0.95 [0.90, 1.00] (2 seeds).")
+    assert told[1].endswith(
+        "the next best (a run of it is better with probability 1.00 [1.00, 1.00]); "
+        "it ends at 0.95 [0.90, 1.00] (2 seeds)."
+    )
     assert told[2] == "Some agents have no more than 2 finished seeds: differences may be chance."
 
 
@@ -109,13 +112,15 @@ def test_pictures_and_tables_make_a_page_without_logs(tmp_path, capsys):
     (tmp_path / "deep").mkdir()
     rows = "\n".join(f"{i},<i>{i}</i>" for i in range(100))
     (tmp_path / "deep" / "table.csv").write_text(f"agent,score\n{rows}\n")
+    (tmp_path / "short.csv").write_text("a,b\n1,2\n")
     (tmp_path / "README.md").write_text("# A script\n\n    python script.py\n\nCommit `abcdef1`.\n")
     assert main([str(tmp_path)]) == 0
     text = (tmp_path / "report.html").read_text()
     assert "<h1>A script</h1>" in text and "python script.py" in text and "abcdef1" in text
     assert 'alt="wide picture"' in text and 'width="1500" height="500"' in text
     assert text.count("<img") == 1
-    assert "deep/table.csv" in text and "The first 12 of 100 rows" in text
+    assert 0 < text.index("short.csv") < text.index("deep/table.csv")  # what is whole comes first
+    assert "The first 12 of 100 rows" in text
     assert "<td>&lt;i&gt;0&lt;/i&gt;</td>" in text and 'id="curves"' not in text
 
 

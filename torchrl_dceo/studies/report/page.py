@@ -17,7 +17,7 @@ from torchrl_dceo.studies.report.learned import keep_arrays, learned_pictures
 from torchrl_dceo.studies.report.markup import Markup, embedded_json, join, tag, text
 from torchrl_dceo.studies.report.numbers import Numbers, chart_data, read_numbers
 from torchrl_dceo.studies.report.origin_section import origin_section
-from torchrl_dceo.studies.report.provenance import Provenance, read_provenance, show_csv
+from torchrl_dceo.studies.report.provenance import Provenance, read_provenance, show_tables
 from torchrl_dceo.studies.report.tables import adaptation_tables, findings, result_tables
 
 __all__ = ["PAGE", "make_report"]
@@ -153,9 +153,9 @@ def _file_sections(folder: Path, pictures: Sequence[Path], tables: Sequence[Path
     shown = [part for path in pictures if (part := _picture(folder, path))]
     if shown:
         sections.append(("pictures", "Pictures", tag("div", *shown, class_="pictures")))
-    rows = [show_csv(path, _name(folder, path)) for path in tables]
-    if rows:
-        sections.append(("tables", "Tables", join(rows)))
+    if tables:
+        files = {_name(folder, path): path for path in tables}
+        sections.append(("tables", "Tables", show_tables(files)))
     return sections
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchrl_dceo.studies.report.markup import Markup, join, table, tag
 
-__all__ = ["Provenance", "read_provenance", "show_csv"]
+__all__ = ["Provenance", "read_provenance", "show_tables"]
 
 STUDY_FILE = "study.json"
 _LONGEST = 60  # rows of a table that are shown whole
@@ -110,17 +110,29 @@ def _plain(value: object) -> str:
     return str(value)
 
 
-def show_csv(path: Path, name: str) -> Markup:
-    """A CSV file as a table; of a long one the first rows.
+def show_tables(files: dict[str, Path]) -> Markup:
+    """CSV files as tables, those that are shown whole first; of a long one the first rows.
+
+    Args:
+        files (dict of str to Path): each with the name that it has on the page.
 
     Raises:
-        ValueError: if it is no CSV file of text.
+        ValueError: if one is no CSV file of text.
     """
+    tables = {name: _rows(path) for name, path in files.items()}
+    order = sorted(tables, key=lambda name: len(tables[name]) > _LONGEST)
+    return join([_table(name, tables[name]) for name in order])
+
+
+def _rows(path: Path) -> list[list[str]]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
+            return [row for row in csv.reader(file) if row]
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no CSV file ({error})") from error
+
+
+def _table(name: str, rows: list[list[str]]) -> Markup:
     if not rows:
         return tag("p", f"{name} is empty.", class_="note")
     shown = rows[1:] if len(rows) <= _LONGEST else rows[1 : _FIRST + 1]

@@ -72,8 +72,19 @@ def _ranking(numbers: Numbers, ranked: Sequence[AgentSummary]) -> list[object]:
         ]
     return [
         f"{best.agent} has the most {what} over the run, {texts[0]}, against {texts[1]} of {ranked[1].agent}, "
-        f"the next best; it ends at {end} ({seeds})."
+        f"the next best{_chance(numbers, best, ranked[1])}; it ends at {end} ({seeds})."
     ]
+
+
+def _chance(numbers: Numbers, best: AgentSummary, other: AgentSummary) -> str:
+    """How sure that is, if there are runs enough to say."""
+    for pair in numbers.pairs:
+        names = (pair.world, pair.agent, pair.over, pair.measure)
+        wanted = (best.world, best.agent, other.agent, f"area_{numbers.headline}")
+        if names == wanted and not math.isnan(pair.low):
+            ends = f"[{pair.low:.2f}, {pair.high:.2f}]"
+            return f" (a run of it is better with probability {pair.probability:.2f} {ends})"
+    return ""
 
 
 def result_tables(numbers: Numbers) -> Markup:
