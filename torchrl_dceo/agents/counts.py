@@ -17,9 +17,7 @@ from torchrl_dceo.training.agent import Agent
 class CountsConfig(DDQNConfig):
     """Settings of ``counts``: those of ``ddqn`` and the weight of the bonus."""
 
-    bonus_scale: float = (
-        0.1  # β; tuned on Nine Rooms within the paper's search in 1e-4, 1e-3, 1e-2, 0.1, 1
-    )
+    bonus_scale: float = 0.1  # β; tuned on Nine Rooms; the paper's search: 1e-4, 1e-3, 1e-2, 0.1, 1
 
 
 def make_counts(env: EnvBase, config: CountsConfig) -> Agent:
