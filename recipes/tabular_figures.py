@@ -76,6 +76,7 @@ def draw_curves(
             if not points:
                 continue
             frames, mean, std = zip(*points, strict=True)
+            std = tuple(0.0 if math.isnan(s) else s for s in std)  # of a single seed
             low = [max(0.0, m - s) for m, s in zip(mean, std, strict=True)]
             high = [m + s for m, s in zip(mean, std, strict=True)]
             most = 1.0 if name == "eval_return" else float(STATES[world])
@@ -97,7 +98,7 @@ def draw_curves(
             # Beside the panel: inside, a curve would run through it sooner or later.
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     seeds = rows[0].get("seeds", 30)
-    note = f"line: mean over {seeds} seeds · band: standard deviation"
+    note = f"line: mean over {seeds} seed{'s' * (int(seeds) != 1)} · band: standard deviation"
     if delays is not None:
         note += " · " if len(worlds) > 1 else "\n"
         note += "shaded: the discovery of the agent in two phases, whose curve starts after it"

@@ -246,6 +246,7 @@ def keep(
             value = window[-1] if name == "coverage" else window.nanmean(0)
             row[f"{name}_mean"] = rounded(value.nanmean())
             row[f"{name}_std"] = rounded(nanstd(value))
+        row["seeds"] = result["coverage"].shape[1]
         curves.append(row)
     write_rows(out / "curves.csv", curves)
     table = [

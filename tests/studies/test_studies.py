@@ -59,6 +59,18 @@ def test_runs_each_once_and_leaves_results(fake, capsys):
     assert not (fake.run("dceo", 0) / "checkpoints").exists()
 
 
+def test_a_seed_with_other_defaults_is_left_out_and_named(fake, capsys):
+    """A recipe whose defaults have changed since: the study's own settings are the same, the runs are not."""
+    assert cli.main(fake.arguments("run", "--no-figure")) == 0
+    config = fake.run("ddqn", 1) / "config.yaml"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "update_period": 3}))
+    assert cli.main(fake.arguments("figure")) == 0
+    said = capsys.readouterr().err
+    assert f"left out: {fake.run('ddqn', 1)} is no further seed" in said and "update_period" in said
+    results = fake.run("dceo", 0).parents[3] / "results"
+    assert not (results / "toy" / "ddqn" / "seed_1.csv").exists()
+
+
 def test_a_crash_stops_no_other_and_a_second_call_repairs_it(fake, capsys):
     fake.faults("ddqn 0 crash")
     assert cli.main(fake.arguments("run", "--no-figure")) == 1

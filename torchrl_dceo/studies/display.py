@@ -36,7 +36,9 @@ class StudyLine:
         >>> line = StudyLine(jobs, io.StringIO())
         >>> first, second = (RunState("running", Progress(50, 10.0)), RunState("waiting", Progress()))
         >>> line.text({jobs[0].name: first, jobs[1].name: second}, parallel=1)
-        '[██████··················] 0/2 runs done  1 running  1 waiting  50/200 frames  0:30 left'
+        '[██████··················] 0/2 runs done  1 running  1 waiting  0:30 left  50/200 frames'
+        >>> line.text({jobs[0].name: first, jobs[1].name: second}, parallel=1, width=50)
+        '0/2 runs done  1 running  1 waiting  0:30 left'
     """
 
     def __init__(self, jobs: Sequence[Job], stream: TextIO | None = None) -> None:
@@ -57,8 +59,7 @@ class StudyLine:
         """Shows how far the study is."""
         now = time.monotonic()
         if self._live:
-            width = shutil.get_terminal_size().columns
-            self._write(self.text(runs, parallel)[: width - 1])
+            self._write(self.text(runs, parallel, shutil.get_terminal_size().columns - 1))
         elif now - self._shown >= 60:
             self._shown = now
             self._write(f"{self.text(runs, parallel)}\n")
@@ -69,27 +70,29 @@ class StudyLine:
             self.stream.write("\n")
             self.stream.flush()
 
-    def text(self, runs: Mapping[str, RunState], parallel: int) -> str:
-        """The line."""
+    def text(self, runs: Mapping[str, RunState], parallel: int, width: int | None = None) -> str:
+        """The line; without its bar, or the frames, or cut short, if it is to fit into so many columns."""
         counts = Counter(run.state for run in runs.values())
         total = sum(job.frames or 0 for job in self.jobs)
         frames = sum(_frames(job, runs[job.name]) for job in self.jobs)
         # Frames where there are any; a study of scripts only counts them.
         share = frames / total if total else counts["done"] / max(1, len(self.jobs))
         filled = int(24 * share)
+        bar = f"[{'█' * filled}{'·' * (24 - filled)}] "
         parts = [
-            f"[{'█' * filled}{'·' * (24 - filled)}] {counts['done']}/{len(self.jobs)} runs done",
+            f"{counts['done']}/{len(self.jobs)} runs done",
             *(
                 f"{counts[state]} {state}"
                 for state in ("running", "failed", "interrupted", "waiting")
                 if counts[state]
             ),
         ]
-        if total:
-            parts.append(f"{frames:,}/{total:,} frames")
+        long = [f"{frames:,}/{total:,} frames"] if total else []
         if counts["running"] or counts["waiting"]:
             parts.append(f"{clock(seconds_left(self.jobs, runs, parallel))} left")
-        return "  ".join(parts)
+        whole, bare = "  ".join([*parts, *long]), "  ".join(parts)
+        lines = [bar + whole, bar + bare, bare]
+        return next((line for line in lines if width is None or len(line) <= width), bare[:width])
 
     def _write(self, text: str) -> None:
         self.stream.write(f"\r\x1b[2K{text}" if self._live else text)

@@ -18,7 +18,7 @@ from torchrl_dceo.studies.declaration import Job
 from torchrl_dceo.studies.display import clock
 from torchrl_dceo.studies.origin import commands, versions
 from torchrl_dceo.studies.report import make_report
-from torchrl_dceo.studies.run_state import RunState
+from torchrl_dceo.studies.run_state import RunState, read_progress_end
 from torchrl_dceo.studies.study_run import StudyRun
 from torchrl_dceo.studies.worker import JOB, read_json
 
@@ -84,10 +84,14 @@ def _collect(study: StudyRun, results: Results) -> dict[tuple[str, str, int], Pa
                 old.unlink()
     for job in own:
         folder = study.folders.folder(job)
+        if not read_progress_end(folder).frames:
+            continue  # it has not written a row yet
         try:
             collect_run(folder, results.folder / str(job.world), job.agent)
-        except (FileNotFoundError, ValueError):
-            continue  # it has not written a row yet
+        except (FileNotFoundError, ValueError) as error:
+            # Settings that the study leaves to the recipe may have changed between two seeds.
+            results.missing.append(f"left out: {error}")
+            continue
         assert job.seed is not None
         runs[str(job.world), str(job.agent), job.seed] = folder
     return runs
@@ -206,7 +210,7 @@ def _page(results: Results, origin: dict[str, Any], runs: dict[tuple[str, str, i
             commands=[origin["command"], *origin["commands"]],
             runs=runs or None,
             pictures=results.pictures,
-            tables=results.tables,
+            tables=[path for path in results.tables if _table(path)],
         )
     except (ImportError, ValueError) as error:
         results.missing.append(f"no report page: {error}")

@@ -52,19 +52,23 @@ TABULAR_RETURN = Study(
 )
 
 
-def _visits(seeds: int, *worlds: str) -> list[Script]:
+def _visits(seeds: int, *given: str) -> list[Script]:
     # 100 episodes of 100 steps.
-    given = ("--worlds", *worlds, "--seeds", str(seeds), "--steps", "10000", *_FOUND, *_OUT)
+    given = (*given, "--seeds", str(seeds), "--steps", "10000", *_FOUND, *_OUT)
     return [Script("visits", _COVERAGE, given, minutes=2)]
 
+
+_BOTH = ("--worlds", "nine_rooms", "maze")
 
 VISITATION = Study(
     name="visitation",
     title="Where agents were in their first 100 episodes",
     question="Do covering eigenoptions visit the state space in another way than diffusion does?",
     presets={
-        "paper": Preset("Nine Rooms and Maze, 30 seeds", _visits(30, "nine_rooms", "maze")),
-        "laptop": Preset("Nine Rooms and Maze, 10 seeds", _visits(10, "nine_rooms", "maze")),
-        "smoke": Preset("Maze, 1 seed", _visits(1, "maze")),
+        "paper": Preset("Nine Rooms and Maze, 30 seeds", _visits(30, *_BOTH)),
+        "laptop": Preset("Nine Rooms and Maze, 10 seeds", _visits(10, *_BOTH)),
+        "smoke": Preset(
+            "Maze, 1 seed", _visits(1, "--worlds", "maze", "--methods", "random", "ceo")
+        ),
     },
 )
