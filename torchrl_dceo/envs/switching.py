@@ -13,7 +13,14 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl_dceo.envs.grid_world import GridWorldEnv
 from torchrl_dceo.envs.layouts import Layout, parse_layout
 
-__all__ = ["SwitchingGridWorldEnv", "current_map", "follow_map"]
+__all__ = [
+    "SwitchingGridWorldEnv",
+    "current_map",
+    "follow_map",
+    "hold_map",
+    "set_steps_made",
+    "steps_made",
+]
 
 
 class SwitchingGridWorldEnv(GridWorldEnv):
@@ -225,9 +232,62 @@ def follow_map(follower: EnvBase, leader: EnvBase) -> None:
         >>> current_map(follower)
         1
     """
-    world, index = _switching_world(follower), current_map(leader)
-    if world is not None and index is not None:
+    index = current_map(leader)
+    if index is not None:
+        hold_map(follower, index)
+
+
+def hold_map(env: EnvBase, index: int | None) -> None:
+    """Holds a world that changes in one of its maps, from its next reset on; does nothing to other worlds.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.envs.switching import current_map, hold_map
+        >>> env = make_env("NineRoomsGoalSwitch")
+        >>> hold_map(env, 1)
+        >>> current_map(env)
+        1
+    """
+    world = _switching_world(env)
+    if world is not None:
         world.hold_map(index)
+
+
+def steps_made(env: EnvBase) -> Tensor | None:
+    """Returns how many steps each environment of a world that changes has made; ``None`` for worlds that do not.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.envs.switching import steps_made
+        >>> env = make_env("NineRoomsGoalSwitch", batch_size=2)
+        >>> _ = env.rollout(6, break_when_any_done=False)
+        >>> steps_made(env)
+        tensor([6, 6])
+    """
+    world = _switching_world(env)
+    return None if world is None else world._env_steps.clone()
+
+
+def set_steps_made(env: EnvBase, steps: Tensor) -> None:
+    """Lets a world that changes count on from there: its maps change as if it had made those steps.
+
+    Args:
+        env (EnvBase): any environment; nothing happens to worlds that do not change.
+        steps (Tensor): int64, of the environment's batch size.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.envs.switching import current_map, set_steps_made
+        >>> env = make_env("NineRoomsGoalSwitch", switch_steps=5, batch_size=2)
+        >>> set_steps_made(env, torch.tensor([5, 6]))
+        >>> current_map(env)
+        1
+    """
+    world = _switching_world(env)
+    if world is not None:
+        world._env_steps = steps.to(world._env_steps).view(world.batch_size).clone()
+        world._map = world._map_in_force()
 
 
 def _switching_world(env: EnvBase) -> SwitchingGridWorldEnv | None:

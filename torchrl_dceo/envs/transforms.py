@@ -118,6 +118,16 @@ class StateCounts(Transform):
         counts = self.counts[state_ids.to(self.counts.device)]
         return counts.clamp(min=1).rsqrt().to(state_ids.device, torch.float32)
 
+    def count(self, data: TensorDictBase) -> None:
+        """Counts the visits of steps that were made elsewhere, as if they had been made here.
+
+        Args:
+            data (TensorDictBase): steps of a collector, with the entry ``is_init`` of TorchRL's ``InitTracker``.
+        """
+        self._table.add(data.get(("next", self.state_key)))
+        states = data.get(self.state_key)
+        self._table.add(states[data.get("is_init").view(states.shape)])
+
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         self._table.add(next_tensordict.get(self.state_key))
         return next_tensordict

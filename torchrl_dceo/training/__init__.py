@@ -3,6 +3,7 @@
 from torchrl_dceo.training.agent import Agent, Phase, ReplaySettings
 from torchrl_dceo.training.artifact import OptionSet, load_options, save_options
 from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.collector_config import CollectorConfig
 from torchrl_dceo.training.offline import fit
 from torchrl_dceo.training.train import train
 from torchrl_dceo.training.train_config import TrainConfig
@@ -11,6 +12,7 @@ from torchrl_dceo.training.trainer import Trainer
 __all__ = [
     "Agent",
     "Checkpoints",
+    "CollectorConfig",
     "OptionSet",
     "Phase",
     "ReplaySettings",

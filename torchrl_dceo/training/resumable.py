@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from tensordict import TensorDict
-from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.training.agent import Agent
 from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.collection import Collection
 from torchrl_dceo.training.fingerprint import describe_agent, describe_env, plain
 from torchrl_dceo.training.loggers import CSVLog
 from torchrl_dceo.training.metrics import RunMetrics, num_options
@@ -49,7 +49,7 @@ class Resumable(ABC):
     replay: Any
     log: CSVLog | None
     checkpoints: Checkpoints | None
-    _collector: Collector | None
+    _collection: Collection
     _carrier: TensorDict | None
     _directory: RunDirectory | None
     _started: bool
@@ -67,9 +67,6 @@ class Resumable(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stops collecting and lets others write into the run directory."""
-
-    @abstractmethod
-    def _stop_collecting(self) -> None: ...
 
     def fingerprint(self) -> dict[str, Any]:
         """What the run is made of: agent, environments and every setting that its numbers depend on."""
@@ -143,7 +140,8 @@ class Resumable(ABC):
             copy (bool, optional): ``False`` for what is to be written at once: tensors of networks and replay are not
                 copied then. Default: ``True``.
         """
-        carrier = self._carrier if self._collector is None else self._collector._carrier
+        carrier = self._collection.carrier
+        carrier = self._carrier if carrier is None else carrier
         state = {
             "counters": vars(self.counters).copy(),
             "agent": dict(self.agent.state_dict()),
@@ -159,7 +157,7 @@ class Resumable(ABC):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes back to what :meth:`state` returned, in a trainer built the same way."""
-        self._stop_collecting()
+        self._collection.stop()
         self.counters = Counters(**state["counters"])
         self.agent.load_state_dict(state["agent"])
         # Copied: an optimizer goes on with the very tensors that it is given.

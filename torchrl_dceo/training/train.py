@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.training.agent import Agent
+from torchrl_dceo.training.collector_config import CollectorConfig
 from torchrl_dceo.training.torchrl_log import LoggerKind, make_logs
 from torchrl_dceo.training.train_config import TrainConfig
 from torchrl_dceo.training.trainer import Probe, Trainer
+from torchrl_dceo.training.workers import WorkerEnv
 
 __all__ = ["train"]
 
@@ -28,6 +31,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     probes: tuple[Probe, ...] = (),
     logger: LoggerKind = "csv",
+    worker_env: WorkerEnv | None = None,
     **config: Any,
 ) -> dict[str, float]:
     """Trains an agent; returns the last row of its log.
@@ -48,8 +52,12 @@ def train(
         probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
         logger (str, optional): ``"tensorboard"`` or ``"wandb"`` sends the rows there as well, by TorchRL's logger. The
             CSV file is written anyway. Default: ``"csv"``.
-        **config: the other fields of :class:`~torchrl_dceo.training.TrainConfig`: ``update_period``, ``eval_period``,
-            ``checkpoint_period``, …
+        worker_env (callable, optional): builds the environments of a worker, with ``collector="multi_sync"``,
+            ``"multi_async"`` or ``"ray"``: ``functools.partial(make_env, "NineRooms")``, say. It is called with
+            ``batch_size=…``, ``seed=…`` and, where options are discovered first, ``coverage=True``.
+        **config: the other fields of :class:`~torchrl_dceo.training.TrainConfig` (``update_period``, ``eval_period``,
+            ``checkpoint_period``, …) and of :class:`~torchrl_dceo.training.CollectorConfig` (``collector``,
+            ``num_workers``, …).
 
     Networks and exploration draw from torch's global generator: with ``torch.manual_seed`` before the agent is built
     and seeded environments, the same run gives the same numbers, bit for bit, also if it is interrupted and resumed.
@@ -72,6 +80,8 @@ def train(
         >>> rest["frames"], rest["updates"], rest["loss_main"] == whole["loss_main"]
         (300, 50, True)
     """
+    names = {field.name for field in fields(CollectorConfig)}
+    collection = CollectorConfig(**{k: config.pop(k) for k in names & config.keys()})
     trainer = Trainer(
         agent,
         env,
@@ -82,6 +92,8 @@ def train(
         settings=settings,
         probes=probes,
         logs=make_logs(logger, run_dir, settings),
+        collection=collection,
+        worker_env=worker_env,
     )
     if resume not in (True, False, "auto"):
         raise ValueError(f"resume must be True, False or 'auto', got {resume!r}")

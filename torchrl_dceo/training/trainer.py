@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict
-from torchrl.collectors import Collector
+from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
 from torchrl_dceo.training.agent import Agent, Phase
 from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.collection import Batch
+from torchrl_dceo.training.collector_config import CollectorConfig
 from torchrl_dceo.training.evaluation import evaluate
 from torchrl_dceo.training.loggers import CSVLog
+from torchrl_dceo.training.make_collection import make_collection
 from torchrl_dceo.training.metrics import RunMetrics, num_options
 from torchrl_dceo.training.progress import ProgressLine
 from torchrl_dceo.training.resumable import Resumable
@@ -24,6 +26,7 @@ from torchrl_dceo.training.run_directory import RunDirectory
 from torchrl_dceo.training.run_state import Counters
 from torchrl_dceo.training.torchrl_log import Log
 from torchrl_dceo.training.train_config import TrainConfig
+from torchrl_dceo.training.workers import WorkerEnv, with_transforms
 
 __all__ = ["TrainConfig", "Trainer"]
 
@@ -46,6 +49,10 @@ class Trainer(Resumable):
             and compared when the run is resumed, besides all that is known of agent and environments.
         probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
         logs (sequence of Log, optional): get each row as well, by ``write(row)``, after the CSV file.
+        collection (CollectorConfig, optional): who makes the steps. Default: this process.
+        worker_env (callable, optional): builds the environments of a worker, ``worker_env(batch_size=…, seed=…)``, and
+            with ``coverage=True`` those without reward: ``functools.partial(make_env, "NineRooms")``, say. Needed with
+            workers; the other environments are then never stepped, and stand for the workers'.
     """
 
     def __init__(
@@ -60,12 +67,16 @@ class Trainer(Resumable):
         settings: Mapping[str, Any] | None = None,
         probes: tuple[Probe, ...] = (),
         logs: Sequence[Log] = (),
+        collection: CollectorConfig | None = None,
+        worker_env: WorkerEnv | None = None,
     ) -> None:
         if any(phase.reward_free for phase in agent.phases) and discovery_env is None:
             raise ValueError(
                 "this agent discovers options in a world without reward: pass discovery_env, e.g. "
                 "make_env(…, coverage=True)"
             )
+        if collection is not None and collection.uses_workers:
+            collection.envs_per_worker(max(1, env.batch_size.numel()))  # or an error, before anything is started
         self.agent = agent
         self.config = config
         self.counters = Counters()
@@ -74,13 +85,12 @@ class Trainer(Resumable):
         self.last_row: dict[str, float] = {}
         self.unevaluated: dict[str, float] | None = None
         self.settings = {} if settings is None else dict(settings)
-        self.env = self._prepare(env)
-        self.eval_env = None if eval_env is None else self._prepare(eval_env)
-        self.discovery_env = None if discovery_env is None else self._prepare(discovery_env)
+        self.env, self.eval_env, self.discovery_env = env, eval_env, discovery_env
+        for world in self._envs().values():
+            with_transforms(world, agent.transforms)
         if self.discovery_env is not None:
-            follow_map(
-                self.discovery_env, self.env
-            )  # discovery comes before any change of the world
+            # Discovery comes before any change of the world.
+            follow_map(self.discovery_env, self.env)
         self.replay = agent.replay.make(
             self.env,
             self.replay_capacity,
@@ -88,8 +98,8 @@ class Trainer(Resumable):
             storage=config.replay_storage,
             scratch_dir=config.replay_dir,
         )
-        self._collector: Collector | None = None
-        self._batch_frames = 0  # of the collector
+        self._collection = make_collection(agent, config, collection, worker_env)
+        self._batch_frames = 0  # of the last batch
         self._carrier: TensorDict | None = None
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._directory = None if self.run_dir is None else RunDirectory(self.run_dir)
@@ -101,14 +111,6 @@ class Trainer(Resumable):
             if self.run_dir is None
             else Checkpoints(self.run_dir / "checkpoints", config.keep_checkpoints)
         )
-
-    def _prepare(self, env: EnvBase) -> EnvBase:
-        for transform in self.agent.transforms:
-            # Not twice, if the same environment is trained in again.
-            there = [(type(other), other.out_keys) for other in getattr(env, "transform", ())]
-            if (type(transform), transform.out_keys) not in there:
-                env.append_transform(transform.clone())
-        return env
 
     @property
     def replay_capacity(self) -> int:
@@ -154,7 +156,7 @@ class Trainer(Resumable):
 
     def close(self) -> None:
         """Stops collecting and lets others write into the run directory; the environments stay open."""
-        self._stop_collecting()
+        self._collection.close()
         for log in self.logs:
             log.close()
         if self._directory is not None:
@@ -173,71 +175,45 @@ class Trainer(Resumable):
         while self.counters.frames < self.config.total_frames:
             while self._phase_is_over():
                 self._next_phase()
-            for data in self._collect():
-                self._take(data)
+            for data, streams in self._collect():
+                self._take(data, streams)
                 self.counters.seconds = before + time.monotonic() - began
                 self._report(bar)
                 if self._phase_is_over() or self.counters.frames >= self.config.total_frames:
                     break
-            self._stop_collecting()
+            self._collection.stop()
         self._evaluate_end()
         self._show(bar, force=True)
         bar.close()
 
-    def _frames_per_batch(self) -> int:
-        envs = max(1, self.world.batch_size.numel())
-        return -(-self.config.update_period // envs) * envs
-
-    def _collect(self) -> Any:
+    def _collect(self) -> Iterator[Batch]:
         resumed = None if self._carrier is None else self._surroundings()
-        self._batch_frames = self._frames_per_batch()
-        tensors = (*self.agent.policy.parameters(), *self.agent.policy.buffers())
-        apart = {tensor.device for tensor in tensors} - {self.world.device}
-        devices: dict[str, Any] = {"device": self.world.device}
-        if apart:
-            # The networks on an accelerator, the world and what is stored of it on the host.
-            devices = {"policy_device": apart.pop(), "env_device": self.world.device}
-            devices["storing_device"] = self.world.device
-        self._collector = Collector(
-            self.world,
-            self.agent.policy,
-            frames_per_batch=self._batch_frames,
-            total_frames=-1,
-            # Named, so that nothing is cast between policy and world; and a fresh stack of steps instead of a copy of
-            # one that is used again: together a tenth of the time of collecting.
-            **devices,
-            use_buffers=False,
-            return_same_td=True,
-            no_cuda_sync="device" in devices,
-            track_traj_ids=False,
+        self._collection.start(
+            self.world, reward_free=self.phase.reward_free, frames=self.counters.frames
         )
         if resumed is not None:
             # The new collector has reset its world and asked its policy once: a resumed run takes that back, and then
             # the very step that it was about to take.
             assert self._carrier is not None
             self._set_surroundings(resumed)
-            device = self._collector._carrier.device
-            self._collector._carrier = self._carrier if device is None else self._carrier.to(device)
+            self._collection.carry_on(self._carrier)
             self._carrier = None
-        return iter(self._collector)
+        return iter(self._collection)
 
-    def _stop_collecting(self) -> None:
-        if self._collector is not None:
-            self._collector.shutdown(close_env=False)
-            self._collector = None
-
-    def _take(self, data: TensorDict) -> None:
+    def _take(self, data: TensorDictBase, streams: Sequence[int] | None) -> None:
         """One batch of frames: stored, and learned from."""
         counters, frames = self.counters, data.numel()
-        self.replay.extend(data)
+        self.replay.extend(data, streams=streams)
         self.agent.explorer.step(frames)
         self.metrics.collected(data)
         updates_before = self._updates_due()
+        self._batch_frames = frames
         counters.frames += frames
         counters.phase_frames += frames
         for _ in range(self._updates_due() - updates_before):
             self.metrics.updated(self.agent.learn(self.replay, self.phase))
             counters.updates += 1
+        self._collection.learned(counters.frames)
 
     def _updates_due(self) -> int:
         """How many updates the frames of this phase have earned."""
