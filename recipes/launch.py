@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import sys
@@ -27,7 +28,7 @@ from torchrl_dceo.agents import AGENTS, choices, make_agent
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_env
 from torchrl_dceo.runtime import tune_process
-from torchrl_dceo.training import TrainConfig, Trainer
+from torchrl_dceo.training import CollectorConfig, TrainConfig, Trainer
 from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe, save_run_analysis
 from torchrl_dceo.training.torchrl_log import Log, check_logger, make_logs
 
@@ -35,8 +36,9 @@ CONFIG = Path(__file__).parent / "config"
 _log = logging.getLogger(__name__)
 _COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
 Checker = Callable[[dict[str, Any]], None]
+_COLLECTOR = {field.name for field in dataclasses.fields(CollectorConfig)}
 # The fields of a recipe that are none of TrainConfig.
-_OWN = {
+_OWN = _COLLECTOR | {
     "agent",
     "compile",
     "device",
@@ -128,7 +130,19 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
         settings={"agent": settings["agent"], "env": settings["env"]},
         probes=(SpectrumProbe(), OptionProbe(), SkillProbe()),
         logs=_logs(settings, run_dir),
+        collection=_collection(settings),
+        worker_env=functools.partial(make_env, env_name, **env_settings_),
     )
+
+
+def _collection(settings: dict[str, Any]) -> CollectorConfig:
+    # Not in the configs of older runs.
+    given = {k: v for k, v in settings.items() if k in _COLLECTOR}
+    check_dataclass(CollectorConfig, given, "")
+    config = CollectorConfig(**given)
+    if config.uses_workers:
+        config.envs_per_worker(settings["num_envs"])
+    return config
 
 
 def switch_frames(settings: dict[str, Any]) -> int:
@@ -259,6 +273,7 @@ def _check_values(settings: dict[str, Any]) -> None:
     train = {k: v for k, v in settings.items() if k not in _OWN}
     check_dataclass(TrainConfig, train, "")
     TrainConfig(**train)
+    _collection(settings)
     check_logger(settings["logger"]["name"])
     known = env_settings(env.pop("name"))
     for key in env:

@@ -20,7 +20,7 @@ BELOW = {
     "envs": set(),
     "analysis": {"objectives", "modules", "data", "envs"},
     "tabular": {"modules", "envs"},
-    "training": {"objectives", "modules", "data", "envs", "analysis"},
+    "training": {"objectives", "modules", "data", "envs", "analysis", "runtime"},
     "agents": {"objectives", "modules", "data", "envs", "analysis", "training"},
     # Starts recipes as commands: Hydra is theirs alone.
     "studies": {

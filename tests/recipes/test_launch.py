@@ -19,7 +19,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from torchrl_dceo.agents import AGENTS  # noqa: E402
 from torchrl_dceo.envs import env_settings  # noqa: E402
 from torchrl_dceo.envs.miniworld_headless import why_not  # noqa: E402
-from torchrl_dceo.training import TrainConfig  # noqa: E402
+from torchrl_dceo.training import CollectorConfig, TrainConfig  # noqa: E402
 
 # The other studies train no agent: test_representation.py, test_tabular.py.
 _STUDIES = {
@@ -55,6 +55,7 @@ def test_every_yaml_has_exactly_the_fields_of_its_dataclass(recipe, agent):
     launch.check_dataclass(AGENTS[agent].config, own, "agent.")
     train = {key for key in settings if key not in launch._OWN}
     assert train == {field.name for field in dataclasses.fields(TrainConfig)}
+    assert {field.name for field in dataclasses.fields(CollectorConfig)} <= set(settings)
     env = settings["env"]
     assert set(env) - {"name"} <= set(env_settings(env["name"]))
 
@@ -99,6 +100,15 @@ def test_every_field_says_where_its_value_comes_from():
         ),
         (["resume=/no/such/run"], "nine_rooms: resume=/no/such/run is not the directory of a run"),
         (["num_envs=0"], "nine_rooms: num_envs must be a whole number from 1 on, got 0"),
+        (
+            ["collector=rai"],
+            "nine_rooms: collector is 'rai' (did you mean 'ray'?); choose from single, multi_sync",
+        ),
+        (
+            ["collector=multi_sync", "num_workers=3"],
+            "nine_rooms: 8 environments cannot be divided among num_workers=3: take a number",
+        ),
+        (["worker_steps=0"], "nine_rooms: worker_steps must be at least 1, got 0"),
         (["agent=ddqn", "agent.norm=log1p"], "nine_rooms: unknown setting 'agent.norm'"),
     ],
 )
@@ -116,6 +126,7 @@ def test_a_typo_gets_one_sentence(arguments, sentence):
         ["agent=ddqn", "seed=3", "total_frames=300_000"],
         ["+env.goal_visible=true"],
         ["seed=0,1,2", "agent=dceo,ddqn"],
+        ["collector=multi_sync,multi_async", "num_workers=4", "ray_cpus=0.5"],
     ],
 )
 def test_right_arguments_pass(arguments):

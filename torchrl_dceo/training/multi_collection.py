@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from queue import Empty
 from typing import Any
@@ -19,6 +20,8 @@ from torchrl_dceo.training.workers import WorkerWorld
 __all__ = ["MultiAsyncCollection", "MultiSyncCollection"]
 
 _PATIENCE = 600.0  # seconds that a worker waits for a learner that evaluates or saves
+# What a dead worker makes of a call: also ValueError, of processes that TorchRL closes before they have ended.
+_BROKEN = (RuntimeError, OSError, EOFError, ValueError)
 _GOODBYE = 2.0  # seconds to end by itself
 
 
@@ -85,7 +88,7 @@ class MultiSyncCollection(WorkerCollection):
                 data = next(batches)
             except StopIteration:
                 return
-            except (RuntimeError, OSError, EOFError) as error:
+            except _BROKEN as error:
                 raise self._cause(error) from error
             yield data
 
@@ -94,20 +97,25 @@ class MultiSyncCollection(WorkerCollection):
 
     def _cause(self, error: Exception) -> Exception:
         """A worker that was killed is replaced; one that failed by itself would fail again."""
-        for worker, process in enumerate(self._collector.procs):
-            if not process._closed and not process.is_alive():
-                if process.exitcode < 0:
-                    return WorkerLost(f"worker {worker} was killed by signal {-process.exitcode}")
-                return RuntimeError(
-                    f"worker {worker} has failed, with exit code {process.exitcode}: its error is above"
-                )
+        codes = {
+            worker: process.exitcode
+            for worker, process in enumerate(self._collector.procs)
+            if not process._closed and not process.is_alive()
+        }
+        # TorchRL terminates all others when it finds one dead: that one is the cause.
+        for worker, code in sorted(codes.items(), key=lambda item: item[1] == -signal.SIGTERM):
+            if code < 0:
+                return WorkerLost(f"worker {worker} was killed by signal {-code}")
+            return RuntimeError(
+                f"worker {worker} has failed, with exit code {code}: its error is above"
+            )
         return error
 
     def _send(self, worker: int) -> Iterable[int]:
         try:
             self._collector.update_policy_weights_()
             self._await_workers()
-        except (RuntimeError, OSError, EOFError) as error:
+        except _BROKEN as error:
             raise self._cause(error) from error
         return range(self._config.num_workers)
 

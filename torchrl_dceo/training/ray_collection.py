@@ -1,0 +1,136 @@
+"""Workers that are Ray actors, on this machine or on a cluster, by TorchRL's RayCollector."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+from tensordict import TensorDictBase
+from torchrl.collectors.distributed import RayCollector
+
+from torchrl_dceo.training.worker_collection import WorkerCollection, WorkerLost
+from torchrl_dceo.training.workers import WorkerWorld
+
+__all__ = ["RayCollection"]
+
+_log = logging.getLogger(__name__)
+_ENDLESS = 2**62  # frames; RayCollector does not know -1
+_PATIENCE = 10.0  # seconds for an actor to show that it lives
+
+
+class RayCollection(WorkerCollection):
+    """One Ray actor a worker. A batch is one worker's, and the others go on while the learner learns from it.
+
+    Ray is connected to, or started on this machine, at the first start, unless the program has done so; what was
+    started here ends with :meth:`close`. The replay stays with the learner: it is read at every update, and written
+    once for each batch, so that TorchRL's ``RayReplayBuffer`` would put a call to another process where the time goes.
+
+    See :class:`~torchrl_dceo.training.worker_collection.WorkerCollection` for the arguments.
+    """
+
+    _collector: Any = None
+    _owns_ray = False
+
+    def _launch(self, worlds: list[WorkerWorld]) -> None:
+        self._connect()
+        config = self._config
+        # Without these RayCollector reserves 2 GB for each actor.
+        reserved: dict[str, Any] = {"num_cpus": config.ray_cpus, "num_gpus": 0}
+        if config.ray_memory is not None:
+            reserved["memory"] = config.ray_memory
+        self._collector = RayCollector(
+            worlds,
+            self._policy,
+            frames_per_batch=self._envs_per_worker * config.worker_steps,
+            total_frames=_ENDLESS,
+            device="cpu",
+            collector_kwargs={"track_traj_ids": False, "use_buffers": False},
+            remote_configs=reserved,
+            sync=False,
+        )
+        self._attempt(self._collector.update_policy_weights_)
+
+    def _connect(self) -> None:
+        if ray.is_initialized():
+            return
+        config = self._config
+        # What actors print stays in Ray's own logs, and what they raise comes here anyway.
+        settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+        needed = config.num_workers * config.ray_cpus
+        address = config.ray_address or os.environ.get("RAY_ADDRESS")
+        if address is None:
+            # Actors that find no free CPU would wait for ever.
+            settings["num_cpus"] = max(os.cpu_count() or 1, -int(-needed // 1))
+        else:
+            settings["address"] = address
+        ray.init(logging_level=logging.WARNING, **settings)
+        self._owns_ray = True
+        there = ray.cluster_resources().get("CPU", 0)
+        if there < needed:
+            _log.warning(
+                "num_workers=%d with ray_cpus=%g need %g CPUs and the cluster has %g: Ray waits until there are more",
+                config.num_workers,
+                config.ray_cpus,
+                needed,
+                there,
+            )
+
+    def _deliveries(self) -> Iterator[TensorDictBase]:
+        batches = iter(self._collector)
+        while True:
+            try:
+                data = self._attempt(next, batches)
+            except StopIteration:
+                return
+            yield data
+
+    def _send(self, worker: int) -> Iterable[int]:
+        # That one rests until its next batch is asked for; the others would have to be waited for.
+        self._attempt(self._collector.update_policy_weights_, worker_ids=[worker])
+        return [worker]
+
+    def _attempt(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls; says who is lost if that is why it fails. What an actor itself raises is passed on."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return call(*args, **kwargs)
+        except RayActorError as error:
+            raise WorkerLost(f"the Ray actor of {self._name(error)} has died") from error
+        except (RuntimeError, OSError) as error:
+            # Weights go another way than through Ray: there a dead actor is a broken connection.
+            raise self._death() or error from error
+
+    def _name(self, error: RayActorError) -> str:
+        died = getattr(error, "actor_id", None)
+        for worker, actor in enumerate(self._collector.remote_collectors):
+            if died is not None and actor._actor_id.hex() == died:
+                return f"worker {worker}"
+        return "a worker"
+
+    def _death(self) -> WorkerLost | None:
+        for actor in self._collector.remote_collectors:
+            try:
+                ray.get(actor.__ray_ready__.remote(), timeout=_PATIENCE)
+            except RayActorError as error:
+                return WorkerLost(f"the Ray actor of {self._name(error)} has died")
+            except GetTimeoutError:
+                continue  # at work
+        return None
+
+    def _shut_down(self) -> None:
+        if self._collector is not None:
+            self._collector.shutdown()
+            self._collector = None
+
+    def close(self) -> None:
+        """Ends the workers, and Ray if it was started or connected to here."""
+        self.stop()
+        if self._owns_ray:
+            ray.shutdown()
+            self._owns_ray = False
