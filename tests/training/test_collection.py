@@ -9,48 +9,14 @@ from functools import partial
 
 import pytest
 import torch
-from ticking_env import check_rows, ticking
+from worker_runs import ROOMS, act_by_what_is_learned, check_rows, make_trainer, record, ticking
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, make_env
-from torchrl_dceo.training import CollectorConfig, TrainConfig, Trainer, train
-from torchrl_dceo.training.make_collection import make_collection
+from torchrl_dceo.training import CollectorConfig, train
 from torchrl_dceo.training.workers import STAMP
 
 KINDS = ("multi_sync", "multi_async")
-SMALL = {"num_options": 2, "dimensions": 3, "batch_size": 8, "eps_frames": 400}
-ROOMS = partial(make_env, "NineRooms", room_size=3)
-
-
-def make_trainer(worker_env, collector, agent="dceo", frames=400, num_envs=4, **kwargs) -> Trainer:
-    torch.manual_seed(0)
-    env = worker_env(batch_size=[num_envs], seed=0, **kwargs.pop("env", {}))
-    known = SMALL if agent.startswith("dceo") else {"batch_size": 8, "eps_frames": 400}
-    built = make_agent(agent, env, **{**known, **kwargs.pop("agent_settings", {})})
-    config = TrainConfig(
-        total_frames=frames,
-        update_period=10,
-        learning_starts=100,
-        replay_capacity=5000,
-        log_period=100,
-        eval_period=1000,
-        progress=False,
-        seed=0,
-    )
-    collection = CollectorConfig(collector, worker_steps=10, weight_period=20)
-    return Trainer(built, env, config, collection=collection, worker_env=worker_env, **kwargs)
-
-
-def record(trainer):
-    """All batches that the trainer takes, with their streams."""
-    taken, take = [], trainer._take
-
-    def recording(data, streams):
-        taken.append((data.clone(), streams))
-        take(data, streams)
-
-    trainer._take = recording
-    return taken
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,34 +43,7 @@ def test_every_stream_holds_the_steps_of_one_environment_in_order(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_act_by_what_was_learned(kind):
-    """All that the policy is made of arrives: weights, ε, and the statistics of the images."""
-    env = ROOMS(batch_size=[4], seed=0)
-    agent = make_agent("dceo", env, option_duration=1.5, **SMALL)
-    config = CollectorConfig(kind, worker_steps=5, weight_period=1)
-    collection = make_collection(agent, TrainConfig(), config, ROOMS)
-    collection.start(env, reward_free=False, frames=0)
-    frames, shares = 0, []
-    try:
-        for data, _ in collection:
-            frames += data.numel()
-            shares.append(float((data["action"] == 3).float().mean()))
-            if len(shares) == 4:
-                with torch.no_grad():
-                    agent.explorer.eps.fill_(0.0)
-                    agent.policy[0].module[0].centre.fill_(7.0)
-                    last = [p for p in agent.policy[0].parameters() if p.dim() == 1][-1]
-                    last.copy_(torch.tensor([0.0, 0.0, 0.0, 1000.0]))
-            collection.learned(frames)
-            if len(shares) == 14:
-                break
-        held = collection._policy
-    finally:
-        collection.close()
-    assert max(shares[:4]) < 0.8
-    assert shares[-4:] == [1.0] * 4
-    assert float(held[-1].eps) == 0.0 and bool((held[0].module[0].centre == 7).all())
-    # The learner's own tensors are not the workers'.
-    assert not any(p.is_shared() for p in agent.policy.parameters())
+    act_by_what_is_learned(kind)
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,10 @@ class RayCollection(WorkerCollection):
             raise WorkerLost(f"the Ray actor of {self._name(error)} has died") from error
         except (RuntimeError, OSError) as error:
             # Weights go another way than through Ray: there a dead actor is a broken connection.
-            raise self._death() or error from error
+            death = self._death()
+            if death is None:
+                raise
+            raise death from error
 
     def _name(self, error: RayActorError) -> str:
         died = getattr(error, "actor_id", None)

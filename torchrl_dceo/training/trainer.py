@@ -76,9 +76,8 @@ class Trainer(Resumable):
                 "make_env(…, coverage=True)"
             )
         if collection is not None and collection.uses_workers:
-            collection.envs_per_worker(
-                max(1, env.batch_size.numel())
-            )  # or an error, before anything is started
+            # Or an error, before anything is started.
+            collection.envs_per_worker(max(1, env.batch_size.numel()))
         self.agent = agent
         self.config = config
         self.counters = Counters()

@@ -24,7 +24,7 @@ __all__ = ["WorkerCollection", "WorkerLost"]
 _log = logging.getLogger(__name__)
 
 
-class WorkerLost(Exception):
+class WorkerLost(RuntimeError):
     """A worker has died, or something that it made did not arrive."""
 
 
@@ -134,7 +134,10 @@ class WorkerCollection(Collection):
             )
         self._restarts += 1
         _log.warning("%s: all workers are replaced, and the run goes on with new episodes", reason)
-        self._start_workers()
+        try:
+            self._start_workers()
+        except WorkerLost as error:
+            self._restart(str(error))
 
     def _received(self, data: TensorDictBase) -> Batch:
         """Checks that nothing is missing, and keeps the account."""

@@ -1,0 +1,110 @@
+"""Collection by Ray actors; each test starts Ray on this machine and leaves nothing running."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import worker_runs
+from worker_runs import ROOMS, act_by_what_is_learned, check_rows, make_trainer, record, ticking
+
+import torchrl_dceo
+from torchrl_dceo.envs import StateCounts, find_transform
+from torchrl_dceo.training import CollectorConfig
+from torchrl_dceo.training.workers import STAMP
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """Each test starts a Ray of its own, without reports to its makers, and ends it."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else a busy machine leaves actors nothing
+    # Actors look for modules where their Ray does.
+    paths = [Path(worker_runs.__file__).parent, Path(torchrl_dceo.__file__).parent.parent]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
+    yield
+    left = ray.is_initialized()
+    ray.shutdown()
+    assert not left, "Ray was left running"
+
+
+def test_streams_options_and_accounting():
+    trainer = make_trainer(ticking, "ray")
+    batches = record(trainer)
+    row = trainer.run()
+    check_rows(trainer.replay)
+    assert row["frames"] == 400 and row["updates"] == (400 - 100) // 10
+    assert {tuple(streams) for _, streams in batches} == {(0, 1), (2, 3)}
+    for data, streams in batches:
+        assert torch.equal(data[STAMP][:, 0, 0], torch.tensor(list(streams)) // 2)
+        begins = data["is_init"].squeeze(-1)
+        assert ((data["option"] < 0) | data["option_start"])[begins].all()
+    first = [data["action"] for data, _ in batches if data[STAMP][0, 0, 1] == 0]
+    assert len(first) == 2 and not torch.equal(*first)
+
+
+@pytest.mark.slow
+def test_workers_act_by_what_was_learned():
+    act_by_what_is_learned("ray")
+
+
+@pytest.mark.slow
+def test_a_killed_actor_is_replaced(caplog):
+    """In the middle of a run on Nine Rooms: it ends as planned, and every stored step is one that the world allows."""
+    trainer = make_trainer(ROOMS, "ray", agent="counts", frames=800, env={"visits": "counts"})
+    trainer.config.eval_period = 100
+    batches, killed = record(trainer), []
+
+    def kill(trainer_):
+        if not killed and trainer_.counters.frames >= 300:
+            ray.kill(trainer_._collection._collector.remote_collectors[0])
+            killed.append(True)
+        return {}
+
+    trainer.probes = (kill,)
+    with caplog.at_level(logging.WARNING, logger="torchrl_dceo"):
+        row = trainer.run()
+    (message,) = [r.message for r in caplog.records if "replaced" in r.message]
+    assert message == (
+        "the Ray actor of worker 0 has died: all workers are replaced, and the run goes on with new episodes"
+    )
+    assert killed and row["frames"] == 800
+    stored = trainer.replay.transitions()
+    assert len(stored) > 700
+    table = trainer.env.base_env.next_state
+    state, successor = stored["state_id"], stored["successor", "state_id"]
+    assert (table[state] == successor.unsqueeze(-1)).any(-1).all()
+    # The run's counts are those of all that was delivered, before and after.
+    starts = sum(int(data["is_init"].sum()) for data, _ in batches)
+    assert int(find_transform(trainer.env, StateCounts).counts.sum()) == 800 + starts
+
+
+@pytest.mark.slow
+def test_a_world_that_fails_is_no_lost_worker():
+    """An error of the environment is raised, not tried again."""
+    trainer = make_trainer(broken, "ray")
+    with pytest.raises(Exception, match="the world has come to an end"):
+        trainer.run()
+
+
+def broken(batch_size, seed):
+    env = ticking(batch_size, seed)
+    if seed:  # a worker's; the learner's own has seed 0
+        env.base_env._step = fail
+    return env
+
+
+def fail(tensordict):
+    raise RuntimeError("the world has come to an end")
+
+
+def test_without_ray_a_sentence_names_the_extra(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'torchrl-dceo\[ray\]'"):
+        CollectorConfig("ray")
