@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 from tensordict import TensorDictBase
+from torchrl.collectors import Collector
 from torchrl.collectors.distributed import RayCollector
 
 from torchrl_dceo.training.worker_collection import WorkerCollection, WorkerLost
@@ -21,6 +22,15 @@ __all__ = ["RayCollection"]
 _log = logging.getLogger(__name__)
 _ENDLESS = 2**62  # frames; RayCollector does not know -1
 _PATIENCE = 10.0  # seconds for an actor to show that it lives
+
+
+class ActorCollector(Collector):
+    """A collector whose errors arrive: Ray asks for the truth of an actor that has failed, which for TorchRL's is its
+    length; an endless one has none, and that second error kills the actor.
+    """
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class RayCollection(WorkerCollection):
@@ -49,6 +59,7 @@ class RayCollection(WorkerCollection):
             frames_per_batch=self._envs_per_worker * config.worker_steps,
             total_frames=_ENDLESS,
             device="cpu",
+            collector_class=ActorCollector,
             collector_kwargs={"track_traj_ids": False, "use_buffers": False},
             remote_configs=reserved,
             sync=False,
