@@ -6,13 +6,16 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 from tensordict import TensorDictBase
+from torch.distributed import DistStoreError
 from torchrl.collectors import Collector
 from torchrl.collectors.distributed import RayCollector
+from torchrl.weight_update import _ray
 
 from torchrl_dceo.training.worker_collection import WorkerCollection, WorkerLost
 from torchrl_dceo.training.workers import WorkerWorld
@@ -21,6 +24,7 @@ __all__ = ["RayCollection"]
 
 _log = logging.getLogger(__name__)
 _ENDLESS = 2**62  # frames; RayCollector does not know -1
+_CONNECTION = timedelta(minutes=10)
 _PATIENCE = 10.0  # seconds for an actor to show that it lives
 
 
@@ -64,6 +68,8 @@ class RayCollection(WorkerCollection):
             remote_configs=reserved,
             sync=False,
         )
+        # A minute for actors to find the learner is too little for TorchRL on a busy machine.
+        _ray._DIST_TIMEOUT = _CONNECTION
         self._attempt(self._collector.update_policy_weights_)
 
     def _connect(self) -> None:
@@ -113,6 +119,8 @@ class RayCollection(WorkerCollection):
                 return call(*args, **kwargs)
         except RayActorError as error:
             raise WorkerLost(f"the Ray actor of {self._name(error)} has died") from error
+        except DistStoreError as error:
+            raise WorkerLost("the Ray actors did not find the learner in time") from error
         except (RuntimeError, OSError) as error:
             # Weights go another way than through Ray: there a dead actor is a broken connection.
             death = self._death()

@@ -82,7 +82,13 @@ class WorkerCollection(Collection):
         self._env, self._reward_free, self._frames = env, reward_free, frames
         num_envs = max(1, env.batch_size.numel())
         self._envs_per_worker = self._config.envs_per_worker(num_envs)
-        self._start_workers()
+        self._try_to_start()
+
+    def _try_to_start(self) -> None:
+        try:
+            self._start_workers()
+        except WorkerLost as error:
+            self._restart(str(error))
 
     def _start_workers(self) -> None:
         workers = self._config.num_workers
@@ -134,10 +140,7 @@ class WorkerCollection(Collection):
             )
         self._restarts += 1
         _log.warning("%s: all workers are replaced, and the run goes on with new episodes", reason)
-        try:
-            self._start_workers()
-        except WorkerLost as error:
-            self._restart(str(error))
+        self._try_to_start()
 
     def _received(self, data: TensorDictBase) -> Batch:
         """Checks that nothing is missing, and keeps the account."""
