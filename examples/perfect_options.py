@@ -10,11 +10,10 @@ import sys
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
-from torch import Tensor
 from torchrl.envs import InitTracker, TransformedEnv
 
-from torchrl_dceo.analysis import exact_eigenfunctions, table_world
-from torchrl_dceo.envs import TableEnv, make_env
+from torchrl_dceo.analysis import exact_eigenfunctions, solved_option_values, table_world
+from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import OptionExplorationModule
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -23,18 +22,8 @@ parser.add_argument("--worlds", nargs="+", default=["NineRooms", "Maze"])
 parser.add_argument("--episodes", type=int, default=4000)
 arguments = parser.parse_args()
 
-GAMMA, SWEEPS = 0.95, 500
+GAMMA = 0.95
 SIGNS = {"+": (1,), "-": (-1,), "both": (1, -1)}
-
-
-def solved(world: TableEnv, functions: Tensor) -> Tensor:
-    """Values of options that climb ``functions`` [S, N] on a slippery map, by value iteration: [S, N, A]."""
-    values = torch.zeros(world.num_states, functions.shape[-1], dtype=functions.dtype)
-    for _ in range(SWEEPS):
-        paid = (functions + GAMMA * values)[world.next_state] - functions.unsqueeze(1)  # [S, A, N]
-        paid = (1 - world.slip) * paid + world.slip * paid.mean(1, keepdim=True)
-        values = paid.max(1).values
-    return paid.transpose(1, 2).float()
 
 
 def chance(name: str, number: int, signs: str, prob: float, duration: float) -> float:
@@ -44,7 +33,7 @@ def chance(name: str, number: int, signs: str, prob: float, duration: float) -> 
     world = table_world(env)
     _, functions = exact_eigenfunctions(world, number + 1)
     followed = torch.cat([sign * functions[:, 1:] for sign in SIGNS[signs]], -1)
-    table = solved(world, followed)
+    table = solved_option_values(followed, world.next_state, gamma=GAMMA, slip=world.slip).float()
     explorer = OptionExplorationModule(
         env.action_spec_unbatched,
         num_options=followed.shape[-1],

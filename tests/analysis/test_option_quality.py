@@ -7,7 +7,12 @@ import math
 import pytest
 import torch
 
-from torchrl_dceo.analysis import exact_eigenfunctions, greedy_path, option_climb
+from torchrl_dceo.analysis import (
+    exact_eigenfunctions,
+    greedy_path,
+    option_climb,
+    solved_option_values,
+)
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.maps import nine_rooms
 
@@ -142,3 +147,34 @@ def test_shapes_that_do_not_fit_are_named(values, heights, table, message):
         option_climb(
             torch.zeros(values), torch.zeros(heights), torch.zeros(table, dtype=torch.int64)
         )
+
+
+def test_solved_options_are_those_of_value_iteration_by_hand():
+    """A corridor of three with slips: every value as one backup in plain Python of the others."""
+    corridor, f, slip, gamma = [[0, 1], [0, 2], [1, 2]], [0.0, -1.0, 2.0], 0.3, 0.8
+    values = solved_option_values(
+        torch.tensor(f).unsqueeze(1), torch.tensor(corridor), gamma=gamma, slip=slip
+    )
+    best = values[:, 0].max(-1).values.tolist()
+    for state, moves in enumerate(corridor):
+        paid = [f[s] - f[state] + gamma * best[s] for s in moves]
+        for action in range(2):
+            expected = (1 - slip) * paid[action] + slip * sum(paid) / 2
+            assert float(values[state, 0, action]) == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_small_discount_leaves_options_on_the_hill_where_they_are():
+    """From the lower hill to the top it is down by h and up again, k steps: it pays for large γ alone."""
+    corridor = torch.tensor([[max(s - 1, 0), min(s + 1, 10)] for s in range(11)])
+    heights = torch.cat([torch.linspace(0.5, 0, 5), torch.linspace(0.1, 1, 6)]).unsqueeze(1)
+    climbed = [
+        float(
+            option_climb(
+                solved_option_values(heights, corridor, gamma=gamma), heights, corridor
+            ).score[0]
+        )
+        for gamma in (0.8, 0.99)
+    ]
+    assert climbed == [0.0, 1.0]
+    with pytest.raises(ValueError, match=r"gamma must lie in \[0, 1\), got 1"):
+        solved_option_values(heights, corridor, gamma=1)

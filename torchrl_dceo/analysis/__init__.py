@@ -10,7 +10,12 @@ from torchrl_dceo.analysis.improvement import (
     pairwise_improvement,
     share_better,
 )
-from torchrl_dceo.analysis.option_quality import OptionClimb, greedy_path, option_climb
+from torchrl_dceo.analysis.option_quality import (
+    OptionClimb,
+    greedy_path,
+    option_climb,
+    solved_option_values,
+)
 from torchrl_dceo.analysis.profiles import performance_profile
 from torchrl_dceo.analysis.rollouts import draw_rollout, rollout_frames, save_rollout_gif
 from torchrl_dceo.analysis.run_pictures import draw_run, map_figures
@@ -60,6 +65,7 @@ __all__ = [
     "save_analysis",
     "save_rollout_gif",
     "share_better",
+    "solved_option_values",
     "state_values",
     "table_world",
 ]

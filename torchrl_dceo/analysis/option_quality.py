@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["OptionClimb", "greedy_path", "option_climb"]
+__all__ = ["OptionClimb", "greedy_path", "option_climb", "solved_option_values"]
 
 
 class OptionClimb(NamedTuple):
@@ -104,6 +104,57 @@ def greedy_path(action_values: Tensor, next_state: Tensor, start: int) -> list[i
         seen.add(state)
         state = following[state]
     return path
+
+
+@torch.no_grad()
+def solved_option_values(
+    eigenfunctions: Tensor,
+    next_state: Tensor,
+    *,
+    gamma: float,
+    slip: float = 0.0,
+    tolerance: float = 1e-9,
+) -> Tensor:
+    r"""Returns the values of options that climb perfectly, by value iteration: what learned ones are measured against.
+
+    Option i is paid :math:`f_i(s') - f_i(s)` for ever, discounted by :math:`\gamma`, on a map whose moves slip. With
+    :func:`option_climb` they tell how much of a function *can* be climbed: a discount that is too small for the way
+    down into a valley and up to the top leaves an option on the hill where it is.
+
+    Args:
+        eigenfunctions (Tensor): the function that each option climbs, sign included, ``[S, N]``.
+        next_state (Tensor): the table of moves, ``[S, A]``.
+
+    Keyword Args:
+        gamma (float): the options' discount, below 1.
+        slip (float): the probability that a move is replaced by a random one. Default: 0.
+        tolerance (float): how close to the fixed point, in units of the function's range. Default: 1e-9.
+
+    Returns:
+        :math:`Q_i(s, a)`, float64 ``[S, N, A]``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis import option_climb, solved_option_values
+        >>> corridor = torch.tensor([[0, 1], [0, 2], [1, 3], [2, 3]])
+        >>> two_hills = torch.tensor([[0.5], [0.0], [0.0], [1.0]])
+        >>> for gamma in (0.5, 0.9):  # only far-sighted options leave the lower hill
+        ...     values = solved_option_values(two_hills, corridor, gamma=gamma)
+        ...     option_climb(values, two_hills, corridor).score[0].tolist()
+        [0.0]
+        [1.0]
+    """
+    if not 0 <= gamma < 1:
+        raise ValueError(f"gamma must lie in [0, 1), got {gamma}")
+    f = eigenfunctions.double()
+    scale = float((f.amax(0) - f.amin(0)).max().clamp(min=1e-300))
+    best = torch.zeros_like(f)
+    while True:
+        paid = (f + gamma * best)[next_state] - f.unsqueeze(1)  # [S, A, N]
+        paid = (1 - slip) * paid + slip * paid.mean(1, keepdim=True)
+        before, best = best, paid.amax(1)
+        if float((best - before).abs().max()) <= tolerance * (1 - gamma) * scale:
+            return paid.transpose(1, 2)
 
 
 def _check(option_values: Tensor, eigenfunctions: Tensor, next_state: Tensor) -> None:
