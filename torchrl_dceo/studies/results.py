@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def make_results(study: StudyRun, command: str) -> Results:
             _copy(study.folders.folder(job), results.folder / job.name, results)
     origin = _origin(study, states, command)
     (results.folder / "study.json").write_text(json.dumps(origin, indent=1) + "\n")
-    (results.folder / "README.md").write_text(_readme(origin, results))
+    (results.folder / "README.md").write_text(_readme(origin, results, study.study.metrics))
     _page(results, origin, runs)
     return results
 
@@ -162,7 +163,7 @@ def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _readme(origin: dict[str, Any], results: Results) -> str:
+def _readme(origin: dict[str, Any], results: Results, metrics: Sequence[str]) -> str:
     seconds = sum(run["seconds"] or 0 for run in origin["runs"])
     packages = ", ".join(f"{name} {origin['versions'].get(name)}" for name in ("torch", "torchrl"))
     commit = ", ".join(f"`{name}`" for name in origin["commits"]) or "unknown"
@@ -176,7 +177,8 @@ def _readme(origin: dict[str, Any], results: Results) -> str:
     ]
     if results.figures:
         parts += [f"![{path.stem}]({_link(path, results.folder)})" for path in results.figures]
-        parts.append(summary.read_text().strip())
+        reward_free = not any(name.endswith("return") for name in metrics)
+        parts.append(_coverage(results.folder) if reward_free else summary.read_text().strip())
     parts += [f"![{path.stem}]({_link(path, results.folder)})" for path in results.pictures]
     for path in results.tables:
         table = _table(path)
@@ -185,6 +187,18 @@ def _readme(origin: dict[str, Any], results: Results) -> str:
     parts.append("The runs, one by one (`study.json` has every one):")
     parts.append("\n".join(f"    {line}" for line in origin["commands"]))
     return "\n\n".join(parts) + "\n"
+
+
+def _coverage(folder: Path) -> str:
+    """The table of a study without reward: states visited."""
+    with (folder / "summary.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] == "final_coverage"]
+    lines = ["| world | agent | runs | states visited, IQM | mean | std |", f"|{'---|' * 6}"]
+    for row in rows:
+        spread = f"{row['iqm']} [{row['low']}, {row['high']}]" if row["low"] else row["iqm"]
+        cells = (row["world"], row["agent"], row["runs"], spread, row["mean"], row["std"] or "–")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _link(path: Path, folder: Path) -> str:

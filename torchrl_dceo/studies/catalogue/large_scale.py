@@ -27,7 +27,7 @@ _SHORT_ATARI = (
     "learning_starts=1_000",
     "replay_capacity=10_000",
     "agent.target_period=250",
-    "eval_period=6_000",
+    "eval_episodes=0",  # one greedy game takes longer than the whole run
     "log_period=500",
     "checkpoint_period=2_000",
 )
@@ -95,9 +95,11 @@ LARGE_SCALE = Study(
                     methods(("rainbow_dceo", "cic"), 160, discovery=80),
                     1,
                     160,
-                    _TINY,
+                    (*_TINY, "env.max_steps=40"),
                 ),
             ],
         ),
     },
+    # On Atari the returns of training are the measure, as the authors have it.
+    metrics=("train_return", "eval_return", "coverage"),
 )
