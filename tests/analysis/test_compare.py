@@ -153,3 +153,20 @@ def test_runs_are_collected(tmp_path, capsys):
 def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
     assert "holds no logs as" in capsys.readouterr().err
+
+
+def test_a_study_of_coverage_is_named_so_and_its_legend_fits(study):
+    compare(study, metrics=["coverage"], repetitions=50)
+    table = (study / "summary.md").read_text()
+    assert "Probability of improvement: NineRooms, final coverage" in table
+    assert "final return" not in table.split("### Probability")[1]
+    first = read_study(study)["NineRooms"][0]
+    agents = [
+        AgentRuns(name, first.seeds, first.total_frames)
+        for name in ("dceo", "counts", "ez_greedy", "random_walk")
+    ]
+    figure = draw_comparison("NineRooms", agents, ["coverage"], repetitions=50)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width

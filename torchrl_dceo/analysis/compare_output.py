@@ -126,7 +126,7 @@ def draw_comparison(
         handles.values(),
         handles,
         loc="outside lower center",
-        ncols=min(5, len(handles)),
+        ncols=min(5, 2 * len(panels), len(handles)),  # a panel is wide enough for two names
         frameon=False,
     )
     return figure

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_statistics", "improvement_csv", "improvement_table"]
 
-_KINDS = {"final": "final return", "area": "mean return over the run"}
+_KINDS = ("final", "area")
+
+
+def _named(kind: str, metric: str) -> str:
+    what = "return" if metric.endswith("return") else metric.replace("_", " ")
+    return f"final {what}" if kind == "final" else f"mean {what} over the run"
 
 
 def improvement_csv(pairs: Sequence[Improvement]) -> str:
@@ -43,14 +48,14 @@ def improvement_table(pairs: Sequence[Improvement], metric: str = "eval_return")
     """
     parts = []
     for world in dict.fromkeys(pair.world for pair in pairs):
-        for kind, name in _KINDS.items():
+        for kind in _KINDS:
             chosen = {
                 (pair.agent, pair.over): pair
                 for pair in pairs
                 if pair.world == world and pair.measure == f"{kind}_{metric}"
             }
             if chosen:
-                parts.append(f"### Probability of improvement: {world}, {name}\n")
+                parts.append(f"### Probability of improvement: {world}, {_named(kind, metric)}\n")
                 parts.append(_matrix(chosen) + "\n")
     if not parts:
         return ""
@@ -105,7 +110,8 @@ def draw_statistics(
     grid = figure.subplots(len(worlds), columns, squeeze=False)
     for world, row in zip(worlds, grid, strict=True):
         for axes, kind in zip(row, _KINDS, strict=False):
-            describe(axes, "score τ", "share of runs above τ", f"{world}: {_KINDS[kind]}")
+            title = f"{world}: {_named(kind, metric)}"
+            describe(axes, "score τ", "share of runs above τ", title)
             axes.xaxis.set_major_formatter(need("matplotlib.ticker").ScalarFormatter())
             levels, agents = profiles[kind][world]
             for name in reversed(agents):  # the first one on top
@@ -143,7 +149,7 @@ def _draw_pairs(
     metric: str,
     colours: Mapping[str, str],
 ) -> None:
-    """The first agent over each other one: a bar is the interval, by the final return above, by the area below."""
+    """The first agent over each other one: a bar is the interval, by the final value above, by the area below."""
     own = [pair for pair in pairs if pair.world == world]
     if not own:
         axes.set_axis_off()
