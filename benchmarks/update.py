@@ -20,6 +20,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -31,7 +32,7 @@ from torchrl.objectives import DQNLoss
 
 from torchrl_dceo.modules import EigenReward, GreedyActor, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet, grid_net
-from torchrl_dceo.objectives import GeneralizedLaplacianLoss, OptionDQNLoss
+from torchrl_dceo.objectives import DoubleDQNLoss, GeneralizedLaplacianLoss, OptionDQNLoss
 from torchrl_dceo.runtime import tune_process
 
 warnings.filterwarnings("ignore")
@@ -74,9 +75,10 @@ def make_encoder(net: NetFn = NET) -> TensorDictModule:
     return TensorDictModule(net(WIDTH), in_keys=["pixels"], out_keys=["representation"])
 
 
-def make_main_loss(net: NetFn = NET, actor: type[QValueActor] = GreedyActor) -> DQNLoss:
-    main = actor(net(ACTIONS), in_keys=["pixels"], spec=SPEC)
-    loss = DQNLoss(main, double_dqn=True, loss_function="smooth_l1")
+def make_main_loss(net: NetFn = NET, *, plain: bool = False) -> DQNLoss:
+    main = (QValueActor if plain else GreedyActor)(net(ACTIONS), in_keys=["pixels"], spec=SPEC)
+    settings: dict[str, Any] = {"loss_function": "smooth_l1"}
+    loss = DQNLoss(main, double_dqn=True, **settings) if plain else DoubleDQNLoss(main, **settings)
     loss.make_value_estimator(gamma=GAMMA)
     return loss
 
@@ -113,8 +115,8 @@ def our_update(net_cls: type) -> Callable[[], None]:
 
 def looped_update() -> Callable[[], None]:
     """N networks, losses and optimizers in a Python loop; the Laplacian by a loop over prefixes."""
-    encoder, main_loss = make_encoder(plain_net), make_main_loss(plain_net, QValueActor)
-    option_losses = [make_main_loss(plain_net, QValueActor) for _ in range(OPTIONS)]
+    encoder, main_loss = make_encoder(plain_net), make_main_loss(plain_net, plain=True)
+    option_losses = [make_main_loss(plain_net, plain=True) for _ in range(OPTIONS)]
     losses = [main_loss, *option_losses, encoder]
     optimizers = [torch.optim.Adam(trainable(loss), lr=1e-4) for loss in losses]
     stored = make_batch()

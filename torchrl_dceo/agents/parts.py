@@ -11,7 +11,7 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import nn
 from torchrl.envs import EnvBase
-from torchrl.objectives import DQNLoss, HardUpdate, LossModule, SoftUpdate
+from torchrl.objectives import HardUpdate, LossModule, SoftUpdate
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo.agents.categorical import make_categorical_learner, make_categorical_options
@@ -26,6 +26,7 @@ from torchrl_dceo.modules import (
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
     ALLOLoss,
+    DoubleDQNLoss,
     GeneralizedLaplacianLoss,
     GraphDrawingLoss,
     OptionDQNLoss,
@@ -165,7 +166,7 @@ def make_main_learner(
         return make_categorical_learner(network, config, gamma=config.gamma, key=key, spec=spec)
     net = network(spec.space.n)
     actor = GreedyActor(net, in_keys=[key], spec=spec)
-    loss = DQNLoss(actor, double_dqn=True, loss_function=config.loss_function)
+    loss = DoubleDQNLoss(actor, loss_function=config.loss_function)
     loss.make_value_estimator(gamma=config.gamma)
     return actor, loss
 

@@ -62,6 +62,13 @@ class GreedyActor(QValueActor):
         tensordict.set(chosen_key, values.gather(-1, action.unsqueeze(-1)))
         return tensordict
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether its values are its network's output, and nothing else looks on."""
+        hooks = (self._forward_hooks, self._forward_pre_hooks)
+        backward = (self._backward_hooks, self._backward_pre_hooks)
+        return self._is_plain(self.module[-1]) and not any((*hooks, *backward))
+
     def _is_plain(self, choice: QValueModule) -> bool:
         return (
             self._scalar_action

@@ -4,6 +4,7 @@ from torchrl_dceo.objectives.allo import ALLOLoss
 from torchrl_dceo.objectives.categorical_dqn import CategoricalDQNLoss
 from torchrl_dceo.objectives.cic import CICLoss
 from torchrl_dceo.objectives.diayn import DIAYNLoss
+from torchrl_dceo.objectives.double_dqn import DoubleDQNLoss
 from torchrl_dceo.objectives.laplacian import GeneralizedLaplacianLoss, GraphDrawingLoss
 from torchrl_dceo.objectives.option_distributional_dqn import OptionDistributionalDQNLoss
 from torchrl_dceo.objectives.option_dqn import OptionDQNLoss
@@ -13,6 +14,7 @@ __all__ = [
     "CICLoss",
     "CategoricalDQNLoss",
     "DIAYNLoss",
+    "DoubleDQNLoss",
     "GeneralizedLaplacianLoss",
     "GraphDrawingLoss",
     "OptionDQNLoss",
