@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from needs_miniworld import needs_miniworld
 
@@ -61,3 +62,26 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path, recipe, agent
             "option.gif",
         }
     assert ("birds_eye.png" in names) == (agent == "dceo")
+
+
+@needs_miniworld
+def test_the_bound_on_what_a_picture_tells(tmp_path):
+    """The eigenfunctions that it teaches are a path's cosines on a corridor, and the table has a row a heading."""
+    sys.path.insert(0, str(ROOT / "recipes"))
+    from miniworld_bound import floor_eigenfunctions
+
+    free = np.zeros((3, 40), bool)
+    free[1] = True
+    places = np.arange(40) + 0.5
+    for k, f in enumerate(floor_eigenfunctions(free).T, start=1):
+        cosine = np.sqrt(2) * np.cos(np.pi * k * places / 40)
+        assert np.allclose(f * np.sign(f[0]), cosine, atol=1e-6)
+
+    arguments = ["--pictures", "260", "--updates", "2", "--batch-size", "8", "--out", str(tmp_path)]
+    run("miniworld_bound", *arguments)
+    with (tmp_path / "correlations.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [float(row["heading"]) for row in table] == [0, 90, 180, 270]
+    for row in table:
+        along = [float(value) for name, value in row.items() if name not in ("heading", "best")]
+        assert len(along) == 24 and float(row["best"]) == max(along)
