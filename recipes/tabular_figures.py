@@ -43,7 +43,7 @@ LOOKS = {
     "rnd": ("#8d5a97", "RND"),
     "diayn": ("#7f6a4d", "DIAYN"),
     "dceo": (COLOURS["second"], "DCEO"),
-    "dceo_low_mixing": ("#f08a5d", "DCEO, μ = 0.07"),
+    "dceo_short": ("#f08a5d", "DCEO, μ = 0.1, D = 3"),
     "dceo_two_phase": (COLOURS["first"], "DCEO, two phases"),
 }
 
