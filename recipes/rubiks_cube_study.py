@@ -23,8 +23,8 @@ from torchrl_dceo.analysis import read_progress
 from torchrl_dceo.runtime import tune_process
 
 PARTS = ("coverage", "return")
-# The paper: three options on the cube, and μ = 0.7 for all that have one. Short options, started seldom, are ours, and so
-# is β (found on the cube within 3 moves): see the results' page.
+# The paper: three options on the cube, and μ = 0.7 for all that have one. Short options, started seldom, are ours, and
+# so is β (found on the cube within 3 moves): see the results' page.
 OPTIONS = ["agent.num_options=3"]
 AGENTS: dict[str, tuple[str, list[str]]] = {
     "ddqn": ("ddqn", []),
