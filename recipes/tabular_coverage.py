@@ -3,6 +3,7 @@
 python recipes/tabular_coverage.py            # 30 seeds, all worlds and methods: curves, table, heat maps
 python recipes/tabular_coverage.py --search   # the settings that it uses, found on other seeds
 python recipes/tabular_coverage.py --four-rooms  # steps to visit every state of Four Rooms
+python recipes/tabular_coverage.py --cube5 --seeds 5  # exact options on the cube within 5 moves, beside the deep ones
 """
 
 from __future__ import annotations
@@ -100,10 +101,27 @@ def four_rooms(num_seeds: int, out: Path, limit: int = 60_000) -> None:
         )
 
 
+def five_moves(num_seeds: int, out: Path, steps: int = 30_000, rows_kept: int = 10) -> None:
+    """Coverage of the cube within five moves, where deep options do not pay: do exact ones?"""
+    rows = []
+    for method, option_prob in (("random", 0.0), ("ceo", 0.1)):
+        config = TabularConfig(total_steps=steps, eps=1.0, option_prob=option_prob, num_options=5)
+        label = f"cube5 · {method}"
+        result = run(STUDY, method, "cube5", [config] * num_seeds, seed=0, label=label)
+        frames, seen = result["frames"], result["coverage"].double()
+        for i in range(len(frames) // rows_kept - 1, len(frames), len(frames) // rows_kept):
+            row = {"method": method, "frames": int(frames[i]), "seeds": num_seeds}
+            numbers = {"coverage_mean": seen[i].mean(), "coverage_std": seen[i].std()}
+            rows.append({**row, **{name: rounded(value) for name, value in numbers.items()}})
+        write_rows(out / "cube5.csv", rows)
+        print(f"{method}: {rows[-1]['coverage_mean']:.0f} states", flush=True)
+
+
 def main() -> None:
     """The command line."""
     parser = study_parser(STUDY, __doc__, search_seeds=8)
     parser.add_argument("--four-rooms", action="store_true", help="only the steps to cover it")
+    parser.add_argument("--cube5", action="store_true", help="only the cube within 5 moves")
     given = parser.parse_args()
     tune_process()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -112,6 +130,9 @@ def main() -> None:
         return
     if given.four_rooms:
         four_rooms(given.seeds, given.out)
+        return
+    if given.cube5:
+        five_moves(given.seeds, given.out, given.steps or 30_000)
         return
     if not given.draw:
         visits: dict[tuple[str, str], Tensor] = {}

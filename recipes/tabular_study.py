@@ -28,6 +28,7 @@ MIXING = (0.05, 0.1, 0.5, 0.7)  # μ; the paper's search
 OPTION_SETS = (1, 3, 5)  # the paper's search
 BONUS_SCALES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)  # β; the paper's search
 EVAL_EPISODES = 5
+DEPTHS = {"cube": 3, "cube5": 5}  # moves from solved; the paper has both
 EPISODE = 100  # steps; the paper
 SEARCH_SEED = 1_000_000  # far from the seeds that are reported
 
@@ -44,8 +45,8 @@ def make_world(
         "coverage": coverage,
         "slip": slip,
     }
-    if name == "cube":
-        return RubiksCubeEnv(max_depth=3, **settings)
+    if name in DEPTHS:
+        return RubiksCubeEnv(max_depth=DEPTHS[name], **settings)
     maps = {"nine_rooms": nine_rooms, "maze": maze, "four_rooms": four_rooms}
     return GridWorldEnv(maps[name](), observation="xy", **settings)
 

@@ -72,3 +72,17 @@ def test_seeds_of_the_search_are_others():
     reported, searched = (make_world("maze", [4], seed, True) for seed in (0, SEARCH_SEED))
     walks = [env.rollout(60, break_when_any_done=False) for env in (reported, searched)]
     assert not walks[0]["state_id"].equal(walks[1]["state_id"])
+
+
+def test_the_cube_within_five_moves(tmp_path):
+    """Both methods have the same steps; no more states are seen than steps were made, and never fewer than before."""
+    tabular_coverage.five_moves(2, tmp_path, steps=1000, rows_kept=5)
+    rows = read_rows(tmp_path / "cube5.csv")
+    for method in ("random", "ceo"):
+        own = [row for row in rows if row["method"] == method]
+        assert [int(row["frames"]) for row in own] == [200, 400, 600, 800, 1000]
+        seen = [float(row["coverage_mean"]) for row in own]
+        assert seen == sorted(seen) and 9 < seen[0] < seen[-1] <= 1000
+        # Without options 54 states lie within two moves of the start: a walk has left them by then.
+        assert seen[-1] > 54
+    assert make_world("cube5", [1], 0, True).num_states == 12_224
