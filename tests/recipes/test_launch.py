@@ -23,6 +23,7 @@ from torchrl_dceo.training import CollectorConfig, TrainConfig  # noqa: E402
 
 # The other studies train no agent: test_representation.py, test_tabular.py.
 _STUDIES = {
+    "miniworld_bound",
     "miniworld_eigenfunctions",
     "representation",
     "rubiks_cube_study",
