@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +42,8 @@ class FakeStudy:
             text=True,
             cwd=self.folder,
             env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            # A suite that a shell runs in its background would pass on that Ctrl-C is to be ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def run(self, agent: str, seed: int) -> Path:
