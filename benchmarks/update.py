@@ -20,7 +20,6 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -77,8 +76,8 @@ def make_encoder(net: NetFn = NET) -> TensorDictModule:
 
 def make_main_loss(net: NetFn = NET, *, plain: bool = False) -> DQNLoss:
     main = (QValueActor if plain else GreedyActor)(net(ACTIONS), in_keys=["pixels"], spec=SPEC)
-    settings: dict[str, Any] = {"loss_function": "smooth_l1"}
-    loss = DQNLoss(main, double_dqn=True, **settings) if plain else DoubleDQNLoss(main, **settings)
+    make = functools.partial(DQNLoss, double_dqn=True) if plain else DoubleDQNLoss
+    loss = make(main, loss_function="smooth_l1")
     loss.make_value_estimator(gamma=GAMMA)
     return loss
 

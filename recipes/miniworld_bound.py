@@ -13,10 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from miniworld_eigenfunctions import HEADINGS, SPACING
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import laplacian
-from scipy.sparse.linalg import eigsh
+from miniworld_eigenfunctions import HEADINGS, SPACING, falling_rate
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
@@ -25,12 +22,12 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.runtime import tune_process
+from torchrl_dceo.tabular import laplacian_eigenvectors
 from torchrl_dceo.training.first_person import first_person_world
 
 FINE = 0.25  # m between the places of the pictures, and between those that the eigenfunctions are computed on
-ANGLES = np.linspace(
-    0, np.pi, 24, endpoint=False
-)  # of the plane of the two eigenfunctions, which are a pair
+# Of the plane of the two eigenfunctions, which are a pair.
+ANGLES = np.linspace(0, np.pi, 24, endpoint=False)
 
 
 def arguments() -> argparse.Namespace:
@@ -54,10 +51,8 @@ def floor_eigenfunctions(free: np.ndarray) -> np.ndarray:
     pairs = [(number[:-1], number[1:]), (number[:, :-1], number[:, 1:])]
     joined = [(a[(a >= 0) & (b >= 0)], b[(a >= 0) & (b >= 0)]) for a, b in pairs]
     rows, columns = (np.concatenate(part) for part in zip(*joined, strict=True))
-    count = int(free.sum())
-    edges = coo_matrix((np.ones(len(rows)), (rows, columns)), (count, count))
-    values, vectors = eigsh(laplacian((edges + edges.T).tocsc()), k=3, sigma=-1e-6)
-    return np.sqrt(count) * vectors[:, np.argsort(values)[1:]]
+    edges = torch.from_numpy(np.stack([np.r_[rows, columns], np.r_[columns, rows]]))
+    return laplacian_eigenvectors(edges, int(free.sum()), 2)[1].numpy()
 
 
 def main() -> None:
@@ -93,9 +88,7 @@ def main() -> None:
     some = TensorDict({"pixels": pictures[:256], "successor": {"pixels": pictures[:256]}})
     CentringFit([module])(some)
     optimizer = torch.optim.Adam(module.parameters(), lr=options.lr)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda k: min(1.0, 2 * (1 - k / options.updates))
-    )
+    schedule = falling_rate(optimizer, options.updates)
     for update in range(options.updates):
         index = torch.randint(len(pictures), (options.batch_size,))
         loss = (net(pictures[index]) - wanted[index]).square().mean()

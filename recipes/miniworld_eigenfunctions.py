@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 from tensordict.nn import TensorDictModule
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
@@ -80,6 +82,11 @@ def collect(options: argparse.Namespace) -> tuple[ReplayBuffer, EnvBase]:
     return replay, env
 
 
+def falling_rate(optimizer: Optimizer, updates: int) -> LambdaLR:
+    """The step size: held for half of the updates, then falling to 0."""
+    return LambdaLR(optimizer, lambda k: min(1.0, 2 * (1 - k / updates)))
+
+
 def main() -> None:
     """Collects, fits, measures and draws."""
     options = arguments()
@@ -94,9 +101,7 @@ def main() -> None:
     loss = GeneralizedLaplacianLoss(encoder, barrier=options.barrier, successor="next")
     centring = CentringFit([loss], successor="next")
     optimizer = torch.optim.Adam(loss.parameters(), lr=options.lr)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda k: min(1.0, 2 * (1 - k / options.updates))
-    )
+    schedule = falling_rate(optimizer, options.updates)
     began = time.process_time()
     for update in range(options.updates):
         out = loss(centring(replay.sample()))

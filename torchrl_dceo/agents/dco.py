@@ -30,7 +30,7 @@ class DCOConfig(OptionConfig, LearnerConfig):
     num_options: int = 1  # eigenfunctions followed: one is what the method is
     signs: Literal["+", "-", "both"] = "both"  # ours: an option to each end of the eigenfunction
     norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.; log1p as in dceo
-    barrier: float = 0.1  # as in dceo: with 1 two of three seeds never learned Nine Rooms (results/tuning)
+    barrier: float = 0.1  # as in dceo: with 1 two of three seeds never learned (results/tuning)
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
     reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"  # as in dceo
     discovery_frames: int | None = None  # None: online, as Jinnai et al.; else as dceo_two_phase
