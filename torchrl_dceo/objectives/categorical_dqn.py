@@ -10,10 +10,9 @@ from tensordict.nn import dispatch
 from torch import Tensor
 from torchrl.objectives import DistributionalDQNLoss
 
-from torchrl_dceo.modules._direct import output_of
-from torchrl_dceo.modules._swap import swapped
 from torchrl_dceo.modules.distributional import expected_value
 from torchrl_dceo.objectives._categorical import cross_entropy, project, taken_distribution
+from torchrl_dceo.objectives._double import double_passes, weights_of
 
 __all__ = ["CategoricalDQNLoss"]
 
@@ -77,15 +76,16 @@ class CategoricalDQNLoss(DistributionalDQNLoss):
 
     def _distributions(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Log-probabilities at s ``[*, K, A]``, and the probabilities ``[*, K]`` of the best action at s'."""
-        network, following = self.value_network, tensordict.get("next")
-        key, support = self.tensor_keys.action_value, self.value_network_params.get("support")
-        with swapped(network, self.value_network_params):
-            here = output_of(network, tensordict, key)
-            with torch.no_grad():
-                best = expected_value(output_of(network, following, key), support).argmax(-1)
-        with torch.no_grad(), swapped(network, self.target_value_network_params):
-            later = output_of(network, following, key)
-            return here, taken_distribution(later, best).exp()
+        network, support = self.value_network, self.value_network_params.get("support")
+        here, chooser, later = double_passes(
+            network,
+            network,
+            (self.value_network_params, self.target_value_network_params),
+            (tensordict, tensordict.get("next")),
+            self.tensor_keys.action_value,
+        )
+        best = expected_value(chooser, support).argmax(-1)
+        return here, taken_distribution(later, best).exp()
 
     def _target(self, tensordict: TensorDictBase, later: Tensor, support: Tensor) -> Tensor:
         keys, following = self.tensor_keys, tensordict.get("next")
@@ -114,10 +114,7 @@ class CategoricalDQNLoss(DistributionalDQNLoss):
             target = self._target(tensordict, later, support)
         error = cross_entropy(target, taken)
         tensordict.set(keys.priority, error.detach().unsqueeze(-1))
-        weights = None
-        if self.use_prioritized_weights in (True, "auto"):
-            weights = tensordict.get(keys.priority_weight, None)
-        loss = self._reduce_loss(error, tensordict=tensordict, weights=weights)
+        loss = self._reduce_loss(error, tensordict=tensordict, weights=weights_of(self, tensordict))
         self._clear_weakrefs(tensordict, "value_network_params", "target_value_network_params")
         return TensorDict(
             {

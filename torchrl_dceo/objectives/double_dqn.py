@@ -13,8 +13,7 @@ from torchrl.objectives import DQNLoss
 from torchrl.objectives.utils import distance_loss
 
 from torchrl_dceo.modules import GreedyActor
-from torchrl_dceo.modules._direct import output_of
-from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo.objectives._double import double_passes, weights_of
 
 __all__ = ["DoubleDQNLoss"]
 
@@ -69,21 +68,18 @@ class DoubleDQNLoss(DQNLoss):
         taken = values.gather(-1, action.reshape(values.shape[:-1]).unsqueeze(-1)).squeeze(-1)
         target = self.value_estimator.value_estimate(tensordict, next_value=next_value).squeeze(-1)
         tensordict.set(keys.priority, (taken.detach() - target).square().unsqueeze(-1))
-        weights = None
-        if self.use_prioritized_weights in (True, "auto"):
-            weights = tensordict.get(keys.priority_weight, None)
         error = distance_loss(taken, target, self.loss_function)
-        loss = self._reduce_loss(error, tensordict=tensordict, weights=weights)
+        loss = self._reduce_loss(error, tensordict=tensordict, weights=weights_of(self, tensordict))
         self._clear_weakrefs(tensordict, "value_network_params", "target_value_network_params")
         return TensorDict({"loss": loss})
 
     def _values(self, actor: GreedyActor, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """The values at s, ``[*, A]``, and the bootstrap value at s', ``[*, 1]``."""
-        network, following = actor.module[0], tensordict.get("next")
-        key = self.tensor_keys.action_value
-        with swapped(actor, self.value_network_params):
-            values = output_of(network, tensordict, key)
-            with torch.no_grad():
-                best = output_of(network, following, key).argmax(-1, keepdim=True)
-        with torch.no_grad(), swapped(actor, self.target_value_network_params):
-            return values, output_of(network, following, key).gather(-1, best)
+        here, chooser, later = double_passes(
+            actor,
+            actor.module[0],
+            (self.value_network_params, self.target_value_network_params),
+            (tensordict, tensordict.get("next")),
+            self.tensor_keys.action_value,
+        )
+        return here, later.gather(-1, chooser.argmax(-1, keepdim=True))

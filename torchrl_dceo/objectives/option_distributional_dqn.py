@@ -8,8 +8,6 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from torchrl_dceo.modules._direct import output_of
-from torchrl_dceo.modules._swap import swapped
 from torchrl_dceo.modules.distributional import expected_value
 from torchrl_dceo.modules.option_distributional_actor import OptionDistributionalQValueActor
 from torchrl_dceo.objectives._categorical import cross_entropy, project, taken_distribution
@@ -80,16 +78,9 @@ class OptionDistributionalDQNLoss(OptionDQNLoss):
 
     def _distributions(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Log-probabilities at s ``[*, N, K, A]``, and the probabilities ``[*, N, K]`` of the chosen actions at s'."""
-        network, following = self.option_network, tensordict.get(self.successor)
-        key, support = self._dist_key, self.support
-        with swapped(network, self.option_network_params):
-            here = output_of(network, tensordict, key)
-            with torch.no_grad():
-                chooser = output_of(network, following, key) if self.double_dqn else None
-        with torch.no_grad(), swapped(network, self.target_option_network_params):
-            later = output_of(network, following, key)
-            chosen = expected_value(later if chooser is None else chooser, support).argmax(-1)
-            return here, taken_distribution(later, chosen).exp()
+        here, chooser, later = self._passes(tensordict, self._dist_key)
+        chosen = expected_value(chooser, self.support).argmax(-1)
+        return here, taken_distribution(later, chosen).exp()
 
     def _errors(self, tensordict: TensorDictBase, reward: Tensor) -> OptionErrors:
         support = self.support

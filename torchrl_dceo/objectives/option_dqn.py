@@ -13,8 +13,7 @@ from torch import Tensor
 from torchrl.objectives.common import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 
-from torchrl_dceo.modules._direct import output_of
-from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo.objectives._double import DoublePasses, double_passes, weights_of
 
 __all__ = ["OptionDQNLoss", "OptionErrors"]
 
@@ -185,18 +184,18 @@ class OptionDQNLoss(LossModule):
 
     def _values(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """The values of every option and action at s, ``[*, N, A]``, and the bootstrap values at s', ``[*, N]``."""
-        network, following = self.option_network, tensordict.get(self.successor)
-        key = self.tensor_keys.option_action_value
-        with swapped(network, self.option_network_params):
-            values = output_of(network, tensordict, key)
-            with torch.no_grad():
-                online = output_of(network, following, key) if self.double_dqn else None
-        with torch.no_grad(), swapped(network, self.target_option_network_params):
-            next_values = output_of(network, following, key)
-            if online is None:
-                return values, next_values.amax(-1)
-            chosen = online.argmax(-1, keepdim=True)
-            return values, next_values.gather(-1, chosen).squeeze(-1)
+        here, chooser, later = self._passes(tensordict, self.tensor_keys.option_action_value)
+        return here, later.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
+
+    def _passes(self, tensordict: TensorDictBase, key: NestedKey) -> DoublePasses:
+        return double_passes(
+            self.option_network,
+            self.option_network,
+            (self.option_network_params, self.target_option_network_params),
+            (tensordict, tensordict.get(self.successor)),
+            key,
+            double=self.double_dqn,
+        )
 
     def _discount(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
         r"""What the next value counts, :math:`\gamma^m (1 - \text{terminated})`, ``[*, 1]``.
@@ -250,10 +249,9 @@ class OptionDQNLoss(LossModule):
         error = errors.loss if trained is None else errors.loss[..., trained]
         per_transition = error.sum(-1)
 
-        weights = None
-        if self.use_prioritized_weights in (True, "auto"):
-            weights = tensordict.get(keys.priority_weight, None)
-        loss = self._reduce_loss(per_transition, tensordict=tensordict, weights=weights)
+        loss = self._reduce_loss(
+            per_transition, tensordict=tensordict, weights=weights_of(self, tensordict)
+        )
 
         batch = tuple(range(reward.ndim - 1))
         tensordict.set(keys.priority, errors.priority.mean(-1, keepdim=True))
