@@ -40,6 +40,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--env", default="MiniWorldFourRooms", help="or MyWayHomeSparse")
     add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
+    add("--views", type=int, default=1, help="pictures of a state, all around; 4 see every door")
     add("--frames", type=int, default=40_000, help="of random walks")
     add("--num-envs", type=int, default=16, help="walks side by side")
     add("--max-steps", type=int, default=250, help="of an episode: the package's")
@@ -62,6 +63,7 @@ def collect(options: argparse.Namespace) -> tuple[ReplayBuffer, EnvBase]:
         seed=options.seed,
         coverage=True,
         max_steps=options.max_steps,
+        views=options.views,
         **({"distinct_walls": True} if options.distinct_walls else {}),
     )
     replay = make_replay_buffer(
@@ -123,6 +125,7 @@ def report(options: argparse.Namespace, encoder: TensorDictModule, env: EnvBase)
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
+    seen = f"{options.views} views, " if options.views > 1 else ""
     for degrees in HEADINGS:
         view = look_from_above(
             encoder, world, spacing=SPACING, heading=float(torch.deg2rad(torch.tensor(degrees)))
@@ -133,7 +136,9 @@ def report(options: argparse.Namespace, encoder: TensorDictModule, env: EnvBase)
         ]
         rows.append([degrees, *(f"{value:.3f}" for value in correlations)])
         notes = [f"along its axis: {value:.2f}" for value in correlations]
-        figure = draw_birds_eye(view, notes=notes, title=f"{options.env}, heading {degrees:.0f}°")
+        figure = draw_birds_eye(
+            view, notes=notes, title=f"{options.env}, {seen}heading {degrees:.0f}°"
+        )
         figure.savefig(folder / f"heading_{degrees:.0f}.png")
         if degrees == 0:
             save_birds_eye(folder, view)

@@ -242,6 +242,34 @@ def test_observe_at_changes_nothing_and_sees_what_the_agent_would(name, four_roo
     assert all(np.array_equal(before[key], after[key]) for key in before)
 
 
+def test_views_are_what_the_agent_would_see_turned_to_the_left(four_rooms):
+    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+
+    around = MiniWorldFourRooms(views=4)
+    turns = round(90 / around.params.sample(None, "turn_step"))  # of 15 degrees
+    for env in (around, four_rooms):
+        env.reset(seed=3)
+        env.step(FORWARD)
+    before = around.get_state()
+    pixels = around.observe()["pixels"]
+    assert pixels.shape == (12, 60, 80) and pixels.flags["C_CONTIGUOUS"]
+    after = around.get_state()
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    x, _, z = around.agent.pos
+    np.testing.assert_array_equal(
+        around.observe_at(np.array([[x, z]]), around.agent.dir)[0], pixels
+    )
+    for k in range(4):
+        seen = four_rooms.observe()["pixels"]
+        # Turning adds up rounding errors: a few pixels at edges may fall to the other side.
+        assert np.abs(seen.astype(int) - pixels[3 * k : 3 * k + 3]).mean() < 0.5
+        assert (
+            np.abs(seen.astype(int) - pixels[3 * ((k + 1) % 4) : 3 * ((k + 1) % 4) + 3]).mean() > 5
+        )
+        for _ in range(turns):
+            four_rooms.step(LEFT)
+
+
 # Under TorchRL
 
 
@@ -334,12 +362,13 @@ def test_every_setting_is_taken_and_others_refused(name):
         "obs_width": 44,
         "parallel": False,
         "samples": 1,
+        "views": 2,
     }
     if name == "MiniWorldFourRooms":
         values["distinct_walls"] = True
     assert env_settings(name) == sorted(values)
     env = make_env(name, seed=0, **values)
-    assert env.reset()["pixels"].shape == (3, 42, 44)
+    assert env.reset()["pixels"].shape == (6, 42, 44)
     assert env.base_env.num_states < make_env(name).base_env.num_states
     with pytest.raises(
         ValueError, match=r"unknown setting of .* 'sample' \(did you mean 'samples'"
@@ -354,6 +383,7 @@ def test_bad_values(four_rooms):
         ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
         ({"render_mode": "human"}, "render_mode must be 'rgb_array' or None, got 'human'"),
         ({"cell_size": 0}, "cell_size must be positive, got 0"),
+        ({"views": 0}, "views must be at least 1, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
             MiniWorldFourRooms(**settings)

@@ -40,8 +40,8 @@ class MiniWorld3D(MiniWorldEnv):
     (:class:`~torchrl_dceo.envs.miniworld_worlds.view.View`, ``benchmarks/miniworld.py``), not in what is seen. There is
     no domain randomisation.
 
-    Observations are a dictionary: ``pixels`` ``uint8 [3, H, W]``; ``state_id``, the cell of the floor that the agent
-    stands in, whatever its heading (for counting visits: the world has more states than that); ``pose``
+    Observations are a dictionary: ``pixels`` ``uint8 [3 · views, H, W]``; ``state_id``, the cell of the floor that the
+    agent stands in, whatever its heading (for counting visits: the world has more states than that); ``pose``
     ``float32 [3]``, x and z in metres and the heading in radians.
 
     Keyword Args:
@@ -50,6 +50,8 @@ class MiniWorld3D(MiniWorldEnv):
         obs_width (int): Default: 80, MiniWorld's own.
         obs_height (int): Default: 60.
         samples (int): per pixel, against jagged edges; 1 is faster. Default: 4.
+        views (int): pictures of a state, all around from the one ahead to the left, three channels each. One hardly
+            tells rooms that look alike; four see all doors of a room. Default: 1.
         cell_size (float): side of a cell of ``state_id``, in metres. Default: 1.
         render_mode (str, optional): ``"rgb_array"`` or ``None``.
 
@@ -69,11 +71,14 @@ class MiniWorld3D(MiniWorldEnv):
         obs_width: int = 80,
         obs_height: int = 60,
         samples: int = 4,
+        views: int = 1,
         cell_size: float = 1.0,
         render_mode: str | None = None,
     ) -> None:
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        if views < 1:
+            raise ValueError(f"views must be at least 1, got {views}")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
         # Not MiniWorldEnv's: it makes a window of its own and a frame buffer of 120 MB for each environment.
@@ -82,7 +87,7 @@ class MiniWorld3D(MiniWorldEnv):
         self.max_episode_steps = max_steps
         self.params, self.domain_rand = DEFAULT_PARAMS, False
         self.window, self.view, self.render_mode = None, "agent", render_mode
-        self.coverage = coverage
+        self.coverage, self.views = coverage, views
         self.shadow_window = shared_window()
         self.obs_fb = View(obs_width, obs_height, samples)
         self._vis_fb: View | None = None
@@ -93,7 +98,7 @@ class MiniWorld3D(MiniWorldEnv):
         self.floor_plan = FloorPlan(self.rooms, self.agent.radius, cell_size)
         self.num_states = self.floor_plan.num_cells
         self.observation_space = gym.spaces.Dict(
-            pixels=gym.spaces.Box(0, 255, (3, obs_height, obs_width), np.uint8),
+            pixels=gym.spaces.Box(0, 255, (3 * views, obs_height, obs_width), np.uint8),
             state_id=gym.spaces.Discrete(self.num_states),
             pose=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
         )
@@ -164,22 +169,33 @@ class MiniWorld3D(MiniWorldEnv):
         """Returns the observation of the current state (new arrays at each call)."""
         x, _, z = self.agent.pos
         return {
-            "pixels": np.ascontiguousarray(self.render_obs().transpose(2, 0, 1)),
+            "pixels": self._look_around(),
             "state_id": np.int64(self.floor_plan.cell_of(x, z)),
             "pose": np.array([x, z, self.agent.dir], np.float32),
         }
 
     def observe_at(self, positions: np.ndarray, heading: float) -> np.ndarray:
-        """What the agent would see at each of ``[P, 2]`` positions: ``uint8 [P, 3, H, W]``. Nothing is changed."""
+        """What the agent would see at each of ``[P, 2]`` positions: ``uint8 [P, 3 · views, H, W]``. Nothing changes."""
         before = self.agent.pos, self.agent.dir
         pictures = []
         try:
             for x, z in positions:
                 self.agent.pos, self.agent.dir = np.array([x, 0.0, z]), heading
-                pictures.append(self.render_obs().transpose(2, 0, 1))
+                pictures.append(self._look_around())
         finally:
             self.agent.pos, self.agent.dir = before
         return np.stack(pictures)
+
+    def _look_around(self) -> np.ndarray:
+        ahead = self.agent.dir
+        pictures = []
+        try:
+            for k in range(self.views):
+                self.agent.dir = ahead + k * 2 * np.pi / self.views
+                pictures.append(self.render_obs().transpose(2, 0, 1))
+        finally:
+            self.agent.dir = ahead
+        return np.ascontiguousarray(np.concatenate(pictures))
 
     @property
     def vis_fb(self) -> View:
