@@ -55,15 +55,22 @@ NON_STATIONARY = Study(
     },
 )
 
-_OBJECT_WORLDS = ("escape_room", "rooms_with_obstacles", "obstructed_key")
+# Each with what makes it full, besides its size. Between rooms of 3x3 two obstacles let nobody pass.
+_OBJECT_WORLDS = {
+    "escape_room": (),
+    "rooms_with_obstacles": ("env.num_obstacles=null",),
+    "obstructed_key": (),
+}
 
 
 def _objects(seeds: int, frames: int, *overrides: str, small: bool) -> list[Grid]:
     # The recipes anneal over half of the frames.
     agents = methods(_AGENTS, frames, annealed=0.5)
     return [
-        Grid(world, agents, seeds, frames, overrides, world=f"small_{world}" if small else world)
-        for world in _OBJECT_WORLDS
+        Grid(world, agents, seeds, frames, overrides, world=f"small_{world}")
+        if small
+        else Grid(world, agents, seeds, frames, (*overrides, *full))
+        for world, full in _OBJECT_WORLDS.items()
     ]
 
 
@@ -84,7 +91,7 @@ OBJECTS = Study(
             ),
         ),
         "laptop": Preset(
-            "rooms of 3x3, 80,000 frames, 3 seeds",
+            "rooms of 3x3, one obstacle, 80,000 frames, 3 seeds",
             _objects(3, 80_000, "checkpoint_period=10_000", small=True),
         ),
         "smoke": Preset(
