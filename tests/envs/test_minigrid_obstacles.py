@@ -39,7 +39,7 @@ def world(**kwargs):
     return env
 
 
-@pytest.mark.parametrize("room_size", [3, 5, 6])
+@pytest.mark.parametrize("room_size", [4, 5, 6])
 def test_obstacles_move_at_every_step_and_bounce(room_size):
     env = world(room_size=room_size)
     for _ in range(20):
@@ -158,8 +158,19 @@ def test_scripted_plan_reaches_the_goal():
         assert outcomes[-1] == (1.0, True, False)
 
 
+@pytest.mark.parametrize(("room_size", "num_obstacles", "most"), [(4, 1, 0.0), (5, 4, 0.1)])
+def test_hardly_an_episode_has_no_way_through(room_size, num_obstacles, most):
+    env = RoomsWithObstacles(slip=0.0, room_size=room_size, num_obstacles=num_obstacles)
+    hopeless = 0
+    for seed in range(150):
+        env.reset(seed=seed)
+        hopeless += search(env.rows, env.obstacles(), room_size) is None
+    # Four in rooms of five: measured 0.055, standard error 0.02.
+    assert hopeless / 150 <= most
+
+
 def search(rows, obstacles, room_size):
-    """A shortest plan through space and time, with the obstacles where their closed form says."""
+    """A shortest plan through space and time, with the obstacles where their closed form says; or ``None``."""
     plans = {(1, 1): []}
     for t in range(200):
         now = {(x, patrol(y, step, t, room_size)) for x, y, step in obstacles}
@@ -175,7 +186,7 @@ def search(rows, obstacles, room_size):
                 if cell not in now and cell not in then:
                     following.setdefault(cell, [*plan, action])
         plans = following
-    raise AssertionError("no plan")
+    return None
 
 
 def test_shortest_path_without_obstacles_and_step_limit():
@@ -190,7 +201,10 @@ def test_shortest_path_without_obstacles_and_step_limit():
     ("arguments", "message"),
     [
         ({"num_obstacles": 13}, r"num_obstacles must lie in \[0, 12\], got 13"),
-        ({"room_size": 2}, "room_size must be at least 3, got 2"),
+        (
+            {"room_size": 3},
+            "room_size must be at least 4, got 3: in smaller rooms an obstacle beside",
+        ),
     ],
 )
 def test_bad_arguments(arguments, message):

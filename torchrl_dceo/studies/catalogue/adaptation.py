@@ -55,7 +55,7 @@ NON_STATIONARY = Study(
     },
 )
 
-# Each with what makes it full, besides its size. Between rooms of 3x3 two obstacles let nobody pass.
+# Each with what makes it full, besides its size.
 _OBJECT_WORLDS = {
     "escape_room": (),
     "rooms_with_obstacles": ("env.num_obstacles=null",),
@@ -91,7 +91,7 @@ OBJECTS = Study(
             ),
         ),
         "laptop": Preset(
-            "rooms of 3x3, one obstacle, 80,000 frames, 3 seeds",
+            "rooms of 3x3 (with obstacles: 4x4, one obstacle), 80,000 frames, 3 seeds",
             _objects(3, 80_000, "checkpoint_period=10_000", small=True),
         ),
         "smoke": Preset(
