@@ -1,4 +1,7 @@
-"""Past moving obstacles: ``python recipes/rooms_with_obstacles.py agent=dceo``; full size: ``env.room_size=5``."""
+"""Past moving obstacles: ``python recipes/rooms_with_obstacles.py agent=dceo``.
+
+Full size: ``env.room_size=5 env.num_obstacles=null``.
+"""
 
 from launch import main
 
