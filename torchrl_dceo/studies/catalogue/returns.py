@@ -47,8 +47,8 @@ ONLINE = Study(
             [Grid(world, _ONLINE, 30, _FRAMES) for world in ("nine_rooms", "maze")],
         ),
         "laptop": Preset(
-            "Nine Rooms with rooms of 3x3, 60,000 frames, 4 seeds; Maze in full size, 150,000 frames, 3 seeds",
-            [_small_nine_rooms(_ONLINE, 4), _short_maze(_ONLINE, 3)],
+            "Nine Rooms with rooms of 3x3, 60,000 frames, 4 seeds; Maze in full size, 150,000 frames, 2 seeds",
+            [_small_nine_rooms(_ONLINE, 4), _short_maze(_ONLINE, 2)],
         ),
         "smoke": _smoke(("dceo", "ddqn")),
     },
