@@ -30,6 +30,7 @@ def test_a_run_that_recovers():
     assert change.after == 0.6
     assert change.recovery == 40  # 0.5 at frame 90 is the first at least 0.45
     assert change.goal_again == 30
+    assert change.train_after == 0.5
     assert change.area_after == pytest.approx((0.1 + 0.3 + 0.45 + 0.55) / 4)
     assert math.isnan(change.overlap) and math.isnan(change.reused)
 
@@ -96,8 +97,8 @@ def test_the_comparison_has_the_table_and_the_line(tmp_path):
     assert read_study(tmp_path)["world"][0].seeds[0]["map"] == [float(m) for m in maps]
     paths = {path.name: path for path in compare(tmp_path, repetitions=20)}
     summary = paths["summary.md"].read_text()
-    assert "| dceo | 1.00 | 0.90 | 0.62 | 0k (2/2) | 0k (2/2) | – | – |" in summary
-    assert "| ddqn | 0.80 | 0.00 | 0.00 | never (0/2) | 0k (2/2) | – | – |" in summary
+    assert "| dceo | 1.00 | 0.90 | 0.62 | 0.50 | 0k (2/2) | 0k (2/2) | – | – |" in summary
+    assert "| ddqn | 0.80 | 0.00 | 0.00 | 0.50 | never (0/2) | 0k (2/2) | – | – |" in summary
     rows = list(csv.DictReader(paths["summary.csv"].open()))
     recovery = {row["agent"]: row for row in rows if row["measure"] == "switch_recovery"}
     assert recovery["dceo"]["iqm"] == "20" and recovery["dceo"]["reached"] == "2"

@@ -26,6 +26,7 @@ class Adaptation:
         area_after (float): mean return over that whole stretch, by trapezoids, from the first row in it.
         recovery (float): frames from the change to the first row with half of ``before``; infinity if there is none,
             NaN if there was nothing to recover (``before`` is not above 0).
+        train_after (float): as ``after``, of training: what the agent earned while it explored.
         goal_again (float): frames from the change to the first row with a training return above 0; else infinity.
         overlap (float): how much alike the options are used before and after, see :func:`option_overlap`; NaN for
             agents without options.
@@ -37,6 +38,7 @@ class Adaptation:
     after: float
     area_after: float
     recovery: float
+    train_after: float
     goal_again: float
     overlap: float
     reused: float
@@ -102,13 +104,15 @@ def _adaptation(progress: Progress, metric: str, old: range, new: range) -> Adap
     ]
     used = [after for first, after in starts if first]
     back = _first(later, before / 2) - switch
+    train = _rows(progress, "train_return", new)
     return Adaptation(
         switch=switch,
         before=before,
         after=_late(later, switch, frames[new[-1]]),
         area_after=_area(later, frames[new[-1]]),
         recovery=back if before > 0 else math.nan,
-        goal_again=_first(_rows(progress, "train_return", new), 0.0, strict=True) - switch,
+        train_after=_late(train, switch, frames[new[-1]]),
+        goal_again=_first(train, 0.0, strict=True) - switch,
         overlap=option_overlap([a for a, _ in starts], [b for _, b in starts]),
         reused=sum(count > 0 for count in used) / len(used) if used else math.nan,
     )

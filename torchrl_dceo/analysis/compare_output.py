@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_comparison", "summary_csv", "summary_table"]
+__all__ = ["SWITCH_HEAD", "draw_comparison", "summary_csv", "summary_table", "switch_cells"]
 
 _PANELS = {
     "eval_return": ("Greedy return", "return"),
@@ -55,11 +55,13 @@ _HEAD = [
     "frames to return 0.5",
     "final coverage",
 ]
-_SWITCH_HEAD = [
+# How an agent took the change of its world: what was lost, how soon it was back, which options it used.
+SWITCH_HEAD = [
     "agent",
     "return before",
     "return after",
     "mean return since",
+    "in training",
     "frames to half of it",
     "frames to a goal",
     "options used again",
@@ -210,23 +212,29 @@ def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return"
     return "\n\n".join(parts) + "\n"
 
 
+def switch_cells(summary: AgentSummary) -> list[str]:
+    """A row of :data:`SWITCH_HEAD`, after the agent's name: how it took the change of its world."""
+    measures = {
+        name.removeprefix("switch_"): values
+        for name, values in summary.measures.items()
+        if name.startswith("switch_")
+    }
+    return [
+        *(mean_text(measures[name]) for name in ("before", "after", "area_after", "train_after")),
+        *(reached_text(known(measures[name])) for name in ("recovery", "goal_again")),
+        *(mean_text(measures[name]) for name in ("reused", "overlap")),
+    ]
+
+
 def _switch_table(summaries: Sequence[AgentSummary]) -> str:
-    table = [_SWITCH_HEAD, ["---"] * len(_SWITCH_HEAD)]
-    for summary in summaries:
-        means = (
-            mean_text(summary.measures[f"switch_{name}"])
-            for name in ("before", "after", "area_after")
-        )
-        frames = (
-            reached_text(known(summary.measures[f"switch_{n}"])) for n in ("recovery", "goal_again")
-        )
-        use = (mean_text(summary.measures[f"switch_{name}"]) for name in ("reused", "overlap"))
-        table.append([summary.agent, *means, *frames, *use])
+    table = [SWITCH_HEAD, ["---"] * len(SWITCH_HEAD)]
+    table += [[summary.agent, *switch_cells(summary)] for summary in summaries]
     lines = [f"| {' | '.join(cells)} |" for cells in table]
     note = (
         "Before, after: mean return over the last fifth of the stretch before and after the world changed, mean over "
-        "seeds. To half of it: frames from the change to half of the return before it, over the seeds that had one. "
-        "Options: the share of those used before that were used after, and how much of their distribution is the same."
+        "seeds; in training: the same after it, while the agent explores. To half of it: frames from the change to "
+        "half of the return before it, over the seeds that had one. Options: the share of those used before that were "
+        "used after, and how much of their distribution is the same."
     )
     return "\n".join(["After the world changed:", "", *lines, "", note])
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from torchrl_dceo.analysis.aggregates import Aggregate
+from torchrl_dceo.analysis.compare_output import SWITCH_HEAD, switch_cells
 from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
 from torchrl_dceo.analysis.improvement import Improvement
 from torchrl_dceo.analysis.number_text import (
     NONE,
     interval_text,
     known,
-    mean_text,
     reached_text,
     spread_text,
 )
@@ -175,25 +175,12 @@ def _bar(found: Aggregate | None, low: float, top: float, place: int) -> Markup 
 
 def adaptation_tables(numbers: Numbers) -> Markup:
     """A table for each world that changes: what agents lost, how soon they were back, which options they used."""
-    head = [
-        "agent", "return before", "return after", "mean return since",
-        "frames to half of it", "frames to a goal", "options used again", "same use",
-    ]  # fmt: skip
     parts = []
     for world in numbers.study:
         own = [s for s in _of(numbers, world) if "switch_before" in s.measures]
         if own:
-            rows = [
-                [agent_name(numbers, s.agent)]
-                + [mean_text(s.measures[f"switch_{n}"]) for n in ("before", "after", "area_after")]
-                + [
-                    reached_text(known(s.measures[f"switch_{name}"]))
-                    for name in ("recovery", "goal_again")
-                ]
-                + [mean_text(s.measures[f"switch_{name}"]) for name in ("reused", "overlap")]
-                for s in own
-            ]
-            parts += [tag("h3", world), table(head, rows, f"After {world} changed")]
+            rows = [[agent_name(numbers, s.agent), *switch_cells(s)] for s in own]
+            parts += [tag("h3", world), table(SWITCH_HEAD, rows, f"After {world} changed")]
     return join(parts)
 
 
