@@ -118,6 +118,20 @@ def test_the_figure_shows_mean_band_runs_and_the_end_of_discovery(study):
     ]  # fmt: skip
 
 
+def test_the_figure_says_how_large_the_world_was(tmp_path):
+    for agent in ("dceo", "ddqn"):
+        folder = tmp_path / "small" / agent
+        folder.mkdir(parents=True)
+        (folder / "seed_0.csv").write_text("frames,eval_return\n10,0.5\n20,1.0\n")
+        (folder / "config.yaml").write_text(
+            f"agent: {{name: {agent}}}\nseed: 0\ntotal_frames: 20\n"
+            "env: {name: NineRooms, room_size: 3, slip: 0.15, goal_visible: true, max_steps: 100}\n"
+        )
+    agents = read_study(tmp_path)["small"]
+    figure = draw_comparison("small", agents, ["eval_return"], repetitions=20)
+    assert figure.get_suptitle() == "small\nNineRooms, room_size 3, max_steps 100"
+
+
 def test_a_figure_of_nothing_is_refused():
     agent = AgentRuns("dceo", {0: {"frames": [1.0]}}, 1)
     with pytest.raises(ValueError, match="no run in Maze has any of eval_return along frames"):

@@ -100,7 +100,10 @@ def draw_comparison(
     panels = {metric: curves for metric, curves in panels.items() if curves.agents}
     if not panels:
         raise ValueError(f"no run in {world} has any of {', '.join(metrics)} along {x}")
-    figure = new_figure(3.4 * len(panels) + 0.4, 3.4, world)
+    sizes = {
+        agent.size: None for agent in agents if agent.size
+    }  # of the same world, unless someone changed it
+    figure = new_figure(3.4 * len(panels) + 0.4, 3.4, "\n".join([world, *sizes]))
     if colours is None:
         colours = agent_colours(agent.name for agent in agents)
     for axes, (metric, curves) in zip(

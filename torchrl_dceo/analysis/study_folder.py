@@ -38,11 +38,13 @@ class AgentRuns:
         name (str): the agent, or what its folder is called.
         seeds (dict of int to Progress): the log of each seed.
         total_frames (float): how long a run is, by ``config.yaml``; without one, as long as the longest.
+        size (str): the world and what is said of its size in ``config.yaml``, such as ``"NineRooms, room_size 3"``.
     """
 
     name: str
     seeds: dict[int, Progress]
     total_frames: float
+    size: str = ""
 
     @property
     def finished(self) -> dict[int, Progress]:
@@ -81,8 +83,7 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
         )
     return {
         world: [
-            AgentRuns(name, agents[name], _length(Path(folder) / world / name, agents[name]))
-            for name in agent_colours(agents)
+            _agent_runs(Path(folder) / world / name, agents[name]) for name in agent_colours(agents)
         ]
         for world, agents in study.items()
     }
@@ -138,10 +139,14 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _length(folder: Path, seeds: dict[int, Progress]) -> float:
-    if (folder / "config.yaml").is_file():
-        return float(_config(folder)["total_frames"])
-    return max(run["frames"][-1] for run in seeds.values())
+def _agent_runs(folder: Path, seeds: dict[int, Progress]) -> AgentRuns:
+    if not (folder / "config.yaml").is_file():
+        return AgentRuns(folder.name, seeds, max(run["frames"][-1] for run in seeds.values()))
+    config = _config(folder)
+    env = config.get("env") or {}
+    numbers = [f"{key} {value}" for key, value in env.items() if type(value) is int]
+    size = ", ".join([str(env["name"]), *numbers]) if "name" in env else ""
+    return AgentRuns(folder.name, seeds, float(config["total_frames"]), size)
 
 
 def _difference(first: Any, second: Any, prefix: str = "") -> str | None:
