@@ -37,10 +37,10 @@ NON_STATIONARY = Study(
             _switches([*_AGENTS], 30, 300_000),
         ),
         "laptop": Preset(
-            "Nine Rooms with rooms of 3x3, 100,000 frames, the change after half of them, 4 seeds",
+            "Nine Rooms with rooms of 3x3, 100,000 frames, the change after half of them, 3 seeds",
             _switches(
                 _annealed(100_000, 35_000),
-                4,
+                3,
                 100_000,
                 "env.room_size=3",
                 "switch_frames=50_000",
