@@ -80,6 +80,11 @@ def test_origin_and_adaptation_are_told(page):
 
 def test_findings_are_a_sentence_a_world_and_a_caution(study):
     told = findings(read_numbers(study[0], 50))
+    assert told[0].endswith(
+        " After the world changed dceo has most: in the last fifth a return of 0.50 (0.25 in training), "
+        "dceo_two_phase 0.40 (0.20)."
+    )
+    assert "After the world changed" not in told[1]
     assert told[1].startswith(
         "<strong>NineRooms</strong>: dceo has the most greedy return over the run, 0.4"
     )

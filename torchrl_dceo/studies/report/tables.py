@@ -13,6 +13,7 @@ from torchrl_dceo.analysis.number_text import (
     NONE,
     interval_text,
     known,
+    mean_text,
     reached_text,
     spread_text,
 )
@@ -33,7 +34,10 @@ def agent_name(numbers: Numbers, name: str) -> Markup:
 
 
 def findings(numbers: Numbers) -> list[Markup]:
-    """A sentence a world: which agent has most of the headline metric over the run, and which comes next."""
+    """A sentence a world: which agent has most of the headline metric over the run, and which comes next.
+
+    Where the world changed, another one: who took that best.
+    """
     sentences = []
     for world in numbers.study:
         own = _of(numbers, world)
@@ -43,7 +47,8 @@ def findings(numbers: Numbers) -> list[Markup]:
             key=lambda summary: -float(summary.aggregates[measure].iqm[0]),
         )
         if ranked:
-            sentences.append(join([tag("strong", world), ": ", *_ranking(numbers, ranked)]))
+            told = [*_ranking(numbers, ranked), *_after_the_change(own)]
+            sentences.append(join([tag("strong", world), ": ", *told]))
         elif own:
             sentences.append(join([tag("strong", world), ": no run has finished yet."]))
     seeds = [s.finished for s in numbers.summaries if s.world in numbers.study and s.finished]
@@ -73,6 +78,27 @@ def _ranking(numbers: Numbers, ranked: Sequence[AgentSummary]) -> list[object]:
     return [
         f"{best.agent} has the most {what} over the run, {texts[0]}, against {texts[1]} of {ranked[1].agent}, "
         f"the next best{_chance(numbers, best, ranked[1])}; it ends at {end} ({seeds})."
+    ]
+
+
+def _after_the_change(summaries: Sequence[AgentSummary]) -> list[object]:
+    """Who has most at the end of the changed world: in greedy return, and if nobody has any, in training."""
+
+    def end(summary: AgentSummary) -> tuple[float, ...]:
+        values = (summary.measures[f"switch_{name}"] for name in ("after", "train_after"))
+        return tuple(_or(sum(own) / len(own), -math.inf) for own in values)
+
+    changed = [s for s in summaries if s.measures.get("switch_after")]
+    if len(changed) < 2:
+        return []
+    best, other = sorted(changed, key=end, reverse=True)[:2]
+    greedy, train = (
+        [mean_text(s.measures[f"switch_{name}"]) for s in (best, other)]
+        for name in ("after", "train_after")
+    )
+    return [
+        f" After the world changed {best.agent} has most: in the last fifth a return of {greedy[0]} ({train[0]} in "
+        f"training), {other.agent} {greedy[1]} ({train[1]})."
     ]
 
 
