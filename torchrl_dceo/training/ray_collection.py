@@ -133,23 +133,17 @@ class RayCollection(WorkerCollection):
         for worker, actor in enumerate(self._collector.remote_collectors):
             if died is not None and actor._actor_id.hex() == died:
                 return f"worker {worker}"
-        # Not every error of Ray says whose it is: ask them.
-        worker = self._dead_worker()
-        return "a worker" if worker is None else f"worker {worker}"
+        return "a worker"
 
-    def _dead_worker(self) -> int | None:
-        for worker, actor in enumerate(self._collector.remote_collectors):
+    def _death(self) -> WorkerLost | None:
+        for actor in self._collector.remote_collectors:
             try:
                 ray.get(actor.__ray_ready__.remote(), timeout=_PATIENCE)
-            except RayActorError:
-                return worker
+            except RayActorError as error:
+                return WorkerLost(f"the Ray actor of {self._name(error)} has died")
             except GetTimeoutError:
                 continue  # at work
         return None
-
-    def _death(self) -> WorkerLost | None:
-        worker = self._dead_worker()
-        return None if worker is None else WorkerLost(f"the Ray actor of worker {worker} has died")
 
     def _shut_down(self) -> None:
         if self._collector is not None:
