@@ -48,6 +48,7 @@ class RayCollection(WorkerCollection):
     """
 
     _collector: Any = None
+    _actor_ids: list[str]
     _owns_ray = False
 
     def _launch(self, worlds: list[WorkerWorld]) -> None:
@@ -68,6 +69,8 @@ class RayCollection(WorkerCollection):
             remote_configs=reserved,
             sync=False,
         )
+        # Kept here: RayCollector forgets its actors before it raises what one of them died of.
+        self._actor_ids = [actor._actor_id.hex() for actor in self._collector.remote_collectors]
         # A minute for actors to find the learner is too little for TorchRL on a busy machine.
         _ray._DIST_TIMEOUT = _CONNECTION
         self._attempt(self._collector.update_policy_weights_)
@@ -130,10 +133,7 @@ class RayCollection(WorkerCollection):
 
     def _name(self, error: RayActorError) -> str:
         died = getattr(error, "actor_id", None)
-        for worker, actor in enumerate(self._collector.remote_collectors):
-            if died is not None and actor._actor_id.hex() == died:
-                return f"worker {worker}"
-        return "a worker"
+        return f"worker {self._actor_ids.index(died)}" if died in self._actor_ids else "a worker"
 
     def _death(self) -> WorkerLost | None:
         for actor in self._collector.remote_collectors:
