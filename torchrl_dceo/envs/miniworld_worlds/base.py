@@ -187,15 +187,15 @@ class MiniWorld3D(MiniWorldEnv):
         return np.stack(pictures)
 
     def _look_around(self) -> np.ndarray:
-        ahead = self.agent.dir
-        pictures = []
+        ahead, view = self.agent.dir, self.obs_fb
+        pixels = np.empty((self.views, 3, view.height, view.width), np.uint8)
         try:
             for k in range(self.views):
                 self.agent.dir = ahead + k * 2 * np.pi / self.views
-                pictures.append(self.render_obs().transpose(2, 0, 1))
+                pixels[k] = self.render_obs().transpose(2, 0, 1)
         finally:
             self.agent.dir = ahead
-        return np.ascontiguousarray(np.concatenate(pictures))
+        return pixels.reshape(-1, view.height, view.width)
 
     @property
     def vis_fb(self) -> View:

@@ -67,9 +67,14 @@ def _objects(seeds: int, frames: int, *overrides: str, small: bool) -> list[Grid
     # The recipes anneal over half of the frames.
     agents = methods(_AGENTS, frames, annealed=0.5)
     return [
-        Grid(world, agents, seeds, frames, overrides, world=f"small_{world}")
-        if small
-        else Grid(world, agents, seeds, frames, (*overrides, *full))
+        Grid(
+            world,
+            agents,
+            seeds,
+            frames,
+            overrides if small else (*overrides, *full),
+            world=f"small_{world}" if small else world,
+        )
         for world, full in _OBJECT_WORLDS.items()
     ]
 
@@ -95,7 +100,7 @@ OBJECTS = Study(
             _objects(3, 80_000, "checkpoint_period=10_000", small=True),
         ),
         "smoke": Preset(
-            "rooms of 3x3, 400 frames",
+            "small rooms, 400 frames",
             [
                 Grid(
                     world,
