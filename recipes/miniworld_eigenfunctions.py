@@ -40,15 +40,17 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--env", default="MiniWorldFourRooms", help="or MyWayHomeSparse")
     add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
-    add("--views", type=int, default=1, help="pictures of a state, all around; 4 see every door")
+    add("--views", type=int, default=4, help="pictures of a state, side by side; 4 see every door")
+    add("--obs-width", type=int, default=40, help="of one view: half of the package's is enough")
+    add("--obs-height", type=int, default=30)
     add("--frames", type=int, default=40_000, help="of random walks")
     add("--num-envs", type=int, default=16, help="walks side by side")
     add("--max-steps", type=int, default=250, help="of an episode: the package's")
-    add("--pair-steps", type=int, default=10, help="between the states of a pair: λ grows with it")
-    add("--updates", type=int, default=1500)
+    add("--pair-steps", type=int, default=100, help="of a pair: by then only the room is the same")
+    add("--updates", type=int, default=2000)
     add("--batch-size", type=int, default=128)
-    add("--dimensions", type=int, default=4, help="d, the constant one included")
-    add("--barrier", type=float, default=0.15, help="above half of the eigenvalues wanted")
+    add("--dimensions", type=int, default=3, help="d, the constant one included")
+    add("--barrier", type=float, default=1.0, help="above half of any eigenvalue (at most 1 here)")
     add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
     add("--seed", type=int, default=0)
     add("--out", type=Path, default=Path("results/miniworld_eigenfunctions"))
@@ -64,6 +66,8 @@ def collect(options: argparse.Namespace) -> tuple[ReplayBuffer, EnvBase]:
         coverage=True,
         max_steps=options.max_steps,
         views=options.views,
+        obs_width=options.obs_width,
+        obs_height=options.obs_height,
         **({"distinct_walls": True} if options.distinct_walls else {}),
     )
     replay = make_replay_buffer(

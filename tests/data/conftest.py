@@ -128,7 +128,21 @@ class World:
                     found.add((stream, t))
         return found
 
-    def check(self, batch: TensorDict, n: int, gamma: float) -> None:
+    def _steps_within(self, stream: int, t: int, limit: int) -> int:
+        """How many steps can be made from a step on, itself included, before the episode or what is stored ends."""
+        history, m = self.steps[stream], 0
+        while True:
+            last = history[t + m]
+            m += 1
+            if (
+                m == limit
+                or last["done"]
+                or last["abandoned"]
+                or not self._has_successor(stream, t + m)
+            ):
+                return m
+
+    def check(self, batch: TensorDict, n: int, gamma: float, pair_steps: int = 1) -> None:
         shown = {}
         for key, value in batch.items(True, True):
             if key[-1] == "pixels" or key == "pixels":
@@ -139,18 +153,9 @@ class World:
         for i, row in enumerate(shown["index"]):
             stream, t = self.where[row]
             history = self.steps[stream]
-            step, reward, m = history[t], 0.0, 0
-            while True:
-                last = history[t + m]
-                reward += gamma**m * last["reward"]
-                m += 1
-                if (
-                    m == n
-                    or last["done"]
-                    or last["abandoned"]
-                    or not self._has_successor(stream, t + m)
-                ):
-                    break
+            step, m = history[t], self._steps_within(stream, t, n)
+            last = history[t + m - 1]
+            reward = sum(gamma**k * history[t + k]["reward"] for k in range(m))
             assert shown["pixels"][i] == step["obs"]
             assert shown["action"][i] == step["action"]
             assert shown["state_id"][i] == step["obs"][-1]
@@ -166,6 +171,10 @@ class World:
             if "window" in batch.keys():
                 window = [history[t + min(j, m - 1)]["next"] for j in range(n)]
                 assert shown["window", "pixels"][i] == window
+            if pair_steps > 1:
+                far = t + self._steps_within(stream, t, pair_steps) - 1
+                assert shown["later", "pixels"][i] == history[far]["next"]
+        assert ("later" in batch.keys()) == (pair_steps > 1)
 
     def _has_successor(self, stream: int, t: int) -> bool:
         # Not so for the newest step, and for one given up between two batches.

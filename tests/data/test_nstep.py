@@ -170,8 +170,10 @@ def test_an_infinite_stale_reward_is_not_read():
 
 @pytest.mark.parametrize("abandon", [0.0, 0.1])
 @pytest.mark.parametrize("stack", [1, 3])
-@pytest.mark.parametrize(("streams", "n"), [(1, 1), (1, 4), (3, 3), (4, 5)])
-def test_against_lists_of_episodes(make_world, streams, n, stack, abandon):
+@pytest.mark.parametrize(
+    ("streams", "n", "pair_steps"), [(1, 1, 1), (1, 4, 2), (3, 3, 1), (4, 5, 9)]
+)
+def test_against_lists_of_episodes(make_world, streams, n, pair_steps, stack, abandon):
     length, gamma = 24, 0.9
     world = make_world(streams, length, stack=stack, seed=streams * n + stack, abandon=abandon)
     rb = make_replay_buffer(
@@ -182,6 +184,7 @@ def test_against_lists_of_episodes(make_world, streams, n, stack, abandon):
         state_keys=["state_id"],
         frame_stack=stack,
         window=True,
+        pair_steps=pair_steps,
         sampler="prioritized",
         seed=0,
     )
@@ -198,10 +201,10 @@ def test_against_lists_of_episodes(make_world, streams, n, stack, abandon):
         assert len(rb) == len(expected) == len(everything)
         assert {world.where[row] for row in everything["index"].tolist()} == expected
         if expected:
-            world.check(everything, n, gamma)
+            world.check(everything, n, gamma, pair_steps)
             for batch in (rb.sample(16), rb.sample_uniform(16)):
                 assert {world.where[row] for row in batch["index"].tolist()} <= expected
-                world.check(batch, n, gamma)
+                world.check(batch, n, gamma, pair_steps)
             # Late updates, also of rows that have been overwritten since, raise nobody from the dead.
             rb.update_priority(torch.randint(length * streams, (4,)), torch.rand(4))
 

@@ -440,6 +440,12 @@ def test_distributional_loss_takes_a_batch_of_as_many_transitions_as_atoms():
         ({"sampler": "slice"}, "sampler must be 'uniform' or 'prioritized', got 'slice'"),
         ({"sampler": SumTreeSampler(10)}, "The sampler has 10 rows, the buffer 100"),
         ({"capacity": 3}, "too short for n_steps=1"),
+        ({"pair_steps": 0}, "pair_steps must be an integer of at least 1, got 0"),
+        (
+            {"pair_steps": 98},
+            "too short for pair_steps=98 and frame_stack=1: set capacity to at least 101",
+        ),
+        ({"uniform_key": "later"}, "uniform_key='later' is an entry of the samples already"),
     ],
 )
 def test_bad_settings(settings, message):

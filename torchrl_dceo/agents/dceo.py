@@ -42,4 +42,5 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         reward.num_rewards,
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
+        pair_steps=config.pair_steps,
     )

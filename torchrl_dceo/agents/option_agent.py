@@ -30,6 +30,7 @@ def make_option_agent(
     *,
     discovery_frames: int | None,
     window: bool = False,
+    pair_steps: int = 1,
     step_keys: Sequence[str] = ("action",),
 ) -> Agent:
     """Builds an agent whose options follow an ``option_reward``.
@@ -45,6 +46,7 @@ def make_option_agent(
         discovery_frames (int, optional): how long options are discovered without reward before they are frozen and the
             main learner learns; ``None``: everything learns all the time.
         window (bool): whether the rewards read the states between.
+        pair_steps (int): how far apart the states of the Laplacian's pairs are.
         step_keys (sequence of str): what is stored with each step.
     """
     main, main_loss = make_main_learner(env, learner)
@@ -64,7 +66,9 @@ def make_option_agent(
         explorer=explorer,
         optimizer=make_optimizer(learner, objectives),
         targets=make_targets(learner, [option_loss, main_loss]),
-        replay=make_replay_settings(learner, window=window, step_keys=step_keys),
+        replay=make_replay_settings(
+            learner, window=window, pair_steps=pair_steps, step_keys=step_keys
+        ),
         phases=phases,
         transforms=[explorer.make_tensordict_primer()],
         max_grad_norm=learner.max_grad_norm,

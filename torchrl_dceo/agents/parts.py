@@ -105,6 +105,7 @@ class LaplacianConfig:
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
     barrier: float = 0.1  # ours: above half of the eigenvalues wanted, see docs/representation.md
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
+    pair_steps: int = 1  # between the states of a pair; the paper (the authors' code: n)
     skip_first: bool = True  # ours: the first eigenfunction is constant
     signs: Literal["+", "-", "both"] = "+"  # the paper
     reward_mode: Literal["telescoped", "discounted", "potential"] = (
@@ -234,8 +235,9 @@ def make_laplacian(
         dimensions = options.num_options + int(config.skip_first)
     net = centred(make_network_fn(env, learner.network)(dimensions), env, learner)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
+    successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":
-        return encoder, ALLOLoss(encoder, estimator=config.estimator, successor="successor")
+        return encoder, ALLOLoss(encoder, estimator=config.estimator, successor=successor)
     kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
     if config.objective not in kinds:
         raise ValueError(
@@ -246,7 +248,7 @@ def make_laplacian(
         barrier=config.barrier,
         norm=config.norm,
         estimator=config.estimator,
-        successor="successor",
+        successor=successor,
     )
     return encoder, loss
 
@@ -312,6 +314,7 @@ def make_replay_settings(
     config: LearnerConfig,
     *,
     window: bool = False,
+    pair_steps: int = 1,
     state_keys: Sequence[NestedKey] = (),
     step_keys: Sequence[NestedKey] = ("action",),
 ) -> ReplaySettings:
@@ -321,6 +324,7 @@ def make_replay_settings(
         gamma=config.gamma,
         batch_size=config.batch_size,
         window=window,
+        pair_steps=pair_steps,
         state_keys=state_keys,
         step_keys=step_keys,
         prioritized=config.prioritized,

@@ -36,6 +36,8 @@ class NStepReader:
         gamma (float): the discount.
         window (bool, optional): whether to add ``("window", <observation>)`` ``[B, n, ...]``, the
             states :math:`s_{t+1}, \dots, s_{t+n}`, with :math:`s_{t+m}` repeated after ``m``.
+        pair_steps (int, optional): if above 1, adds ``("later", <observation>)``, the state so many
+            steps on, or the last one before the episode or what is stored of it ends.
 
     Examples:
         >>> import torch
@@ -62,6 +64,7 @@ class NStepReader:
         n_steps: int,
         gamma: float,
         window: bool = False,
+        pair_steps: int = 1,
     ) -> None:
         self.ring = ring
         self.columns = columns
@@ -69,6 +72,7 @@ class NStepReader:
         self.window = window
         self._gamma = 1.0
         self.n_steps = n_steps
+        self.pair_steps = self._checked_steps("pair_steps", pair_steps)
         self.gamma = gamma
 
     @property
@@ -78,16 +82,19 @@ class NStepReader:
 
     @n_steps.setter
     def n_steps(self, value: int) -> None:
+        self._n_steps = self._checked_steps("n_steps", value)
+        self._set_discounts()
+
+    def _checked_steps(self, name: str, value: int) -> int:
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f"n_steps must be an integer of at least 1, got {value!r}.")
+            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
         if self.ring.rows_per_stream < value + self.ring.frame_stack + 2:
             raise ValueError(
                 f"A ring of {self.ring.rows_per_stream} rows a stream is too short for "
-                f"n_steps={value} and frame_stack={self.ring.frame_stack}: set capacity to at least "
+                f"{name}={value} and frame_stack={self.ring.frame_stack}: set capacity to at least "
                 f"{(value + self.ring.frame_stack + 2) * self.ring.num_streams}."
             )
-        self._n_steps = value
-        self._set_discounts()
+        return value
 
     @property
     def gamma(self) -> float:
@@ -129,6 +136,7 @@ class NStepReader:
         # The flags of the single step, so that a loss may learn from one step where another takes n.
         successor: dict[NestedKey, Tensor] = {**_flags(first_end)}
         window: dict[NestedKey, Tensor] = {}
+        later: dict[NestedKey, Tensor] = {}
         for key in self.columns.steps:
             out[key] = self.tensors[key].index_select(0, index)
         # One read for the three states of a transition: they lie in one block of memory.
@@ -137,10 +145,15 @@ class NStepReader:
             value = self.tensors[key].index_select(0, torch.from_numpy(states))
             value = value.view(3, size, *value.shape[1:])
             out[key], successor[key], following[key] = value.unbind(0)
+        if self.pair_steps > 1:
+            far, far_count = ring.window(index, self.pair_steps)
+            states = np.concatenate([states, far[item, far_count][:, 0]])
         for key in self.columns.observations:
             value = self._observe(key, states)
-            value = value.view(3, size, *value.shape[1:])
-            out[key], successor[key], following[key] = value.unbind(0)
+            value = value.view(-1, size, *value.shape[1:])
+            out[key], successor[key], following[key] = value[:3].unbind(0)
+            if self.pair_steps > 1:
+                later[key] = value[3]
         if self.window:
             within = rows[item, np.minimum(step + 1, count)].ravel()
             for key in self.columns.observations:
@@ -151,6 +164,8 @@ class NStepReader:
         out["successor"] = _tensordict(successor, shape)
         if self.window:
             out["window"] = _tensordict(window, shape)
+        if later:
+            out["later"] = _tensordict(later, shape)
         return _tensordict(out, shape)
 
     def _observe(self, key: NestedKey, rows: npt.NDArray) -> Tensor:

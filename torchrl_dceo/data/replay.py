@@ -33,6 +33,7 @@ def make_replay_buffer(
     frame_stack: int = 1,
     stack_dim: int = -3,
     window: bool = False,
+    pair_steps: int = 1,
     sampler: Literal["uniform", "prioritized"] | SumTreeSampler = "uniform",
     alpha: float = 0.6,
     beta: float = 0.4,
@@ -61,6 +62,7 @@ def make_replay_buffer(
     ``("successor", ...)``           the state :math:`s_{t+1}`, for the Laplacian
     ``("window", <observation>)``    with ``window=True``, :math:`s_{t+1}, \dots, s_{t+n}`, ``[B, n, ...]``,
                                      with :math:`s_{t+m}` repeated after m
+    ``("later", <observation>)``     with ``pair_steps=k`` above 1, the state k steps on, or the last of its episode
     ``index``, ``priority_weight``   the row, and with priorities the importance weight
     ``(uniform_key, ...)``           with ``uniform_key``, all of the above for a second batch, drawn uniformly
     ================================ ==================================================================
@@ -86,6 +88,8 @@ def make_replay_buffer(
             Applies to all of ``observation_keys``. Defaults to ``1``.
         stack_dim (int, optional): along which dimension. Defaults to ``-3``.
         window (bool, optional): whether samples have ``("window", ...)``. Defaults to ``False``.
+        pair_steps (int, optional): how far apart the states of the Laplacian's pairs are: above 1, samples
+            have ``("later", ...)``, whatever n is. Defaults to ``1``: ``successor`` is that state.
         sampler (str or SumTreeSampler, optional): ``"uniform"``, ``"prioritized"``, or a
             :class:`SumTreeSampler` of ``capacity`` rows. Defaults to ``"uniform"``.
         alpha, beta, eps (float, optional): see :class:`SumTreeSampler`; for ``"prioritized"`` only.
@@ -130,7 +134,15 @@ def make_replay_buffer(
         raise ValueError(f"storage must be 'memory' or 'memmap', got {storage!r}.")
     if scratch_dir is not None and storage != "memmap":
         raise ValueError(f"scratch_dir={str(scratch_dir)!r} has no use without storage='memmap'.")
-    if uniform_key in (*observation_keys, *state_keys, *step_keys, "next", "successor", "window"):
+    if uniform_key in (
+        *observation_keys,
+        *state_keys,
+        *step_keys,
+        "next",
+        "successor",
+        "window",
+        "later",
+    ):
         raise ValueError(
             f"uniform_key={uniform_key!r} is an entry of the samples already: name another."
         )
@@ -138,7 +150,7 @@ def make_replay_buffer(
     ring = StreamRing(capacity // num_streams, num_streams, frame_stack)
     rows = ring.rows_per_stream * num_streams
     writer = StreamWriter(ring, columns, init_key)
-    reader = NStepReader(ring, columns, writer.tensors, n_steps, gamma, window)
+    reader = NStepReader(ring, columns, writer.tensors, n_steps, gamma, window, pair_steps)
     uniform = UniformStepSampler(ring, seed)
     drawn: UniformStepSampler | SumTreeSampler = uniform
     if sampler == "prioritized":

@@ -69,6 +69,7 @@ class ReplaySettings:
     gamma: float = 0.99
     batch_size: int = 32
     window: bool = False
+    pair_steps: int = 1
     state_keys: Sequence[NestedKey] = ()
     step_keys: Sequence[NestedKey] = ("action",)
     prioritized: bool = False
@@ -104,6 +105,7 @@ class ReplaySettings:
             state_keys=list(self.state_keys),
             step_keys=list(self.step_keys),
             window=self.window,
+            pair_steps=self.pair_steps,
             frame_stack=frame_stack,
             stack_dim=-3 if stacks is None else stacks.dim,
             sampler="prioritized" if self.prioritized else "uniform",

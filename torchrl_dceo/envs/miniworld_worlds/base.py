@@ -40,7 +40,7 @@ class MiniWorld3D(MiniWorldEnv):
     (:class:`~torchrl_dceo.envs.miniworld_worlds.view.View`, ``benchmarks/miniworld.py``), not in what is seen. There is
     no domain randomisation.
 
-    Observations are a dictionary: ``pixels`` ``uint8 [3 · views, H, W]``; ``state_id``, the cell of the floor that the
+    Observations are a dictionary: ``pixels`` ``uint8 [3, H, views · W]``; ``state_id``, the cell of the floor that the
     agent stands in, whatever its heading (for counting visits: the world has more states than that); ``pose``
     ``float32 [3]``, x and z in metres and the heading in radians.
 
@@ -50,8 +50,9 @@ class MiniWorld3D(MiniWorldEnv):
         obs_width (int): Default: 80, MiniWorld's own.
         obs_height (int): Default: 60.
         samples (int): per pixel, against jagged edges; 1 is faster. Default: 4.
-        views (int): pictures of a state, all around from the one ahead to the left, three channels each. One hardly
-            tells rooms that look alike; four see all doors of a room. Default: 1.
+        views (int): pictures of a state, all around, side by side as one wide picture: with 4, what is to the left,
+            ahead, to the right, behind. One hardly tells rooms that look alike; four see all doors of a room, and
+            convolutions look for doors in all of them alike. Default: 1.
         cell_size (float): side of a cell of ``state_id``, in metres. Default: 1.
         render_mode (str, optional): ``"rgb_array"`` or ``None``.
 
@@ -98,7 +99,7 @@ class MiniWorld3D(MiniWorldEnv):
         self.floor_plan = FloorPlan(self.rooms, self.agent.radius, cell_size)
         self.num_states = self.floor_plan.num_cells
         self.observation_space = gym.spaces.Dict(
-            pixels=gym.spaces.Box(0, 255, (3 * views, obs_height, obs_width), np.uint8),
+            pixels=gym.spaces.Box(0, 255, (3, obs_height, views * obs_width), np.uint8),
             state_id=gym.spaces.Discrete(self.num_states),
             pose=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
         )
@@ -175,7 +176,7 @@ class MiniWorld3D(MiniWorldEnv):
         }
 
     def observe_at(self, positions: np.ndarray, heading: float) -> np.ndarray:
-        """What the agent would see at each of ``[P, 2]`` positions: ``uint8 [P, 3 · views, H, W]``. Nothing changes."""
+        """What the agent would see at each of ``[P, 2]`` positions: ``uint8 [P, 3, H, views · W]``. Nothing changes."""
         before = self.agent.pos, self.agent.dir
         pictures = []
         try:
@@ -188,14 +189,16 @@ class MiniWorld3D(MiniWorldEnv):
 
     def _look_around(self) -> np.ndarray:
         ahead, view = self.agent.dir, self.obs_fb
-        pixels = np.empty((self.views, 3, view.height, view.width), np.uint8)
+        pixels = np.empty((3, view.height, self.views, view.width), np.uint8)
+        # From left to right, as one would turn one's head: the heading falls.
+        leftmost = (self.views - 1) // 2
         try:
             for k in range(self.views):
-                self.agent.dir = ahead + k * 2 * np.pi / self.views
-                pixels[k] = self.render_obs().transpose(2, 0, 1)
+                self.agent.dir = ahead + (leftmost - k) * 2 * np.pi / self.views
+                pixels[:, :, k] = self.render_obs().transpose(2, 0, 1)
         finally:
             self.agent.dir = ahead
-        return pixels.reshape(-1, view.height, view.width)
+        return pixels.reshape(3, view.height, -1)
 
     @property
     def vis_fb(self) -> View:

@@ -1,0 +1,67 @@
+"""Settings of ``dceo`` and its kin that the other tests of agents leave at their defaults."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import TrainConfig, Trainer
+
+
+def trained(name: str, **settings) -> Trainer:
+    torch.manual_seed(0)
+    env = make_env("NineRooms", room_size=3, batch_size=4, max_steps=20, seed=0)
+    agent = make_agent(name, env, batch_size=16, num_options=2, **settings)
+    config = TrainConfig(
+        total_frames=400,
+        learning_starts=200,
+        update_period=32,
+        log_period=400,
+        progress=False,
+        replay_capacity=400,
+    )
+    coverage = make_env("NineRooms", room_size=3, batch_size=4, max_steps=20, seed=1, coverage=True)
+    trainer = Trainer(agent, env, config, discovery_env=coverage)
+    trainer.run()
+    return trainer
+
+
+@pytest.mark.parametrize("objective", ["generalized", "graph_drawing", "allo"])
+@pytest.mark.parametrize(
+    ("pair_steps", "read", "other"), [(1, "successor", "later"), (7, "later", "successor")]
+)
+def test_the_laplacian_learns_from_pairs_so_many_steps_apart(objective, pair_steps, read, other):
+    trainer = trained("dceo", objective=objective, pair_steps=pair_steps)
+    batch, loss = trainer.replay.sample(), trainer.agent.objectives["laplacian"]
+    assert loss.in_keys == ["pixels", (read, "pixels")]
+    one_step = torch.equal(batch[read, "pixels"], batch["successor", "pixels"])
+    assert one_step == (pair_steps == 1)
+    smoothness = float(loss(batch.clone())["smoothness"])
+    if other in batch.keys():
+        batch[other, "pixels"] = torch.zeros_like(batch["pixels"])
+    assert float(loss(batch.clone())["smoothness"]) == pytest.approx(smoothness) and smoothness > 0
+    batch[read, "pixels"] = batch["pixels"]
+    assert float(loss(batch)["smoothness"]) == 0
+
+
+@pytest.mark.parametrize("settings", [{"n_steps": 3}, {"prioritized": True}])
+def test_options_climb_from_one_step_to_the_next_whatever_the_pairs(settings):
+    trainer = trained("dceo", pair_steps=7, **settings)
+    batch = trainer.replay.sample()
+    reward = trainer.agent.objectives["reward"]
+    expected = reward(batch.select("pixels", "successor"))["option_reward"]
+    batch["later", "pixels"] = torch.zeros_like(batch["pixels"])
+    trainer.agent.objectives["laplacian"](batch)
+    torch.testing.assert_close(reward(batch)["option_reward"], expected)
+
+
+def test_pairs_apart_in_two_phases():
+    trainer = trained("dceo_two_phase", pair_steps=7, discovery_frames=300)
+    assert ("later", "pixels") in trainer.agent.objectives["laplacian"].in_keys
+
+
+def test_pairs_must_be_apart():
+    with pytest.raises(ValueError, match="pair_steps must be an integer of at least 1, got 0"):
+        trained("dceo", pair_steps=0)
