@@ -1,4 +1,4 @@
-"""How much of Four Rooms' ring a single picture tells: ``python recipes/miniworld_bound.py [--distinct-walls]``.
+"""How much of Four Rooms' ring a picture tells: ``python recipes/miniworld_bound.py [--views 1] [--distinct-walls]``.
 
 An upper bound for ``miniworld_eigenfunctions.py``: the same network is taught, with supervision, the first two
 eigenfunctions of the floor itself from pictures at random places and headings, and is then measured in the same way.
@@ -13,7 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from miniworld_eigenfunctions import HEADINGS, SPACING, falling_rate
+from miniworld_eigenfunctions import (
+    HEADINGS,
+    SPACING,
+    add_view_arguments,
+    falling_rate,
+    view_settings,
+)
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
@@ -34,7 +40,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
+    add_view_arguments(parser)
     add("--pictures", type=int, default=20_000, help="at random places and headings")
     add("--updates", type=int, default=1500, help="as many as miniworld_eigenfunctions.py")
     add("--batch-size", type=int, default=128)
@@ -66,7 +72,7 @@ def main() -> None:
         batch_size=1,
         seed=options.seed,
         coverage=True,
-        distinct_walls=options.distinct_walls,
+        **view_settings(options),
     )
     env.reset()
     world = first_person_world(env)

@@ -10,6 +10,7 @@ import argparse
 import csv
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -34,21 +35,38 @@ SPACING = 0.5
 HEADINGS = (0.0, 90.0, 180.0, 270.0)
 
 
+def add_view_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the agent sees: in how many pictures, of how many pixels."""
+    add = parser.add_argument
+    add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
+    add("--views", type=int, default=4, help="pictures of a state, side by side; 4 see every door")
+    add("--obs-width", type=int, default=40, help="of one view: half of the package's is enough")
+    add("--obs-height", type=int, default=30)
+
+
+def view_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Those arguments as settings of an environment."""
+    settings = {name: getattr(options, name) for name in ("views", "obs_width", "obs_height")}
+    return settings | ({"distinct_walls": True} if options.distinct_walls else {})
+
+
 def arguments() -> argparse.Namespace:
     """The command line; each default with its reason."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--env", default="MiniWorldFourRooms", help="or MyWayHomeSparse")
-    add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
-    add("--views", type=int, default=4, help="pictures of a state, side by side; 4 see every door")
-    add("--obs-width", type=int, default=40, help="of one view: half of the package's is enough")
-    add("--obs-height", type=int, default=30)
+    add_view_arguments(parser)
     add("--frames", type=int, default=40_000, help="of random walks")
     add("--num-envs", type=int, default=16, help="walks side by side")
     add("--max-steps", type=int, default=250, help="of an episode: the package's")
     add("--pair-steps", type=int, default=100, help="of a pair: by then only the room is the same")
     add("--updates", type=int, default=2000)
-    add("--batch-size", type=int, default=128)
+    add(
+        "--batch-size",
+        type=int,
+        default=200,
+        help="drawn; pairs that an end cuts short are left out",
+    )
     add("--dimensions", type=int, default=3, help="d, the constant one included")
     add("--barrier", type=float, default=1.0, help="above half of any eigenvalue (at most 1 here)")
     add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
@@ -65,10 +83,7 @@ def collect(options: argparse.Namespace) -> tuple[ReplayBuffer, EnvBase]:
         seed=options.seed,
         coverage=True,
         max_steps=options.max_steps,
-        views=options.views,
-        obs_width=options.obs_width,
-        obs_height=options.obs_height,
-        **({"distinct_walls": True} if options.distinct_walls else {}),
+        **view_settings(options),
     )
     replay = make_replay_buffer(
         options.frames + 100 * options.num_envs,
@@ -110,7 +125,9 @@ def main() -> None:
     schedule = falling_rate(optimizer, options.updates)
     began = time.process_time()
     for update in range(options.updates):
-        out = loss(centring(replay.sample()))
+        batch = replay.sample()
+        whole = batch["steps_to_next_obs"].squeeze(-1) == options.pair_steps
+        out = loss(centring(batch[whole]))
         out["loss_laplacian"].backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -94,6 +94,12 @@ def test_an_active_option_acts_until_it_ends_and_ends_with_its_episode():
     assert (td["action"] == 0).all() and (td["option"] == -1).all()
 
 
+def test_across_episodes_an_option_outlives_its_own():
+    explore = module(eps_init=0.0, eps_end=0.0, option_duration=float("inf"), across_episodes=True)
+    td = explore(make_input(5, option=2, is_init=True).exclude("is_init"))
+    assert (td["action"] == 3).all() and (td["option"] == 2).all() and not td["option_start"].any()
+
+
 def test_option_eps_makes_some_actions_random():
     explore = module(option_duration=float("inf"), option_eps=0.2)
     action = explore(make_input(100_000, option=0))["action"]
@@ -241,6 +247,28 @@ def test_option_travels_through_the_collector(batch_size):
     values = data["option_action_value"][acting]
     greedy = values[torch.arange(len(values)), option[acting]].argmax(-1)
     torch.testing.assert_close(data["action"][acting], greedy)
+
+
+@pytest.mark.parametrize("batch_size", [(), (3,), (2, 2)])
+def test_an_option_travels_on_through_the_ends_of_episodes(batch_size):
+    """Without an end of its own an option lasts for ever; with one its lengths are geometric, whatever the episodes."""
+    sure = {"eps_init": 1.0, "eps_end": 1.0, "option_prob": 1.0, "across_episodes": True}
+    for duration in (float("inf"), 20):
+        torch.manual_seed(0)
+        policy, explore = make_policy(**sure, option_duration=duration)
+        env = explorers_env(explore, batch_size)
+        check_env_specs(env)
+        assert (env.reset()["option"] == -1).all()
+        frames = 400 * max(env.numel(), 1)
+        data = next(iter(Collector(env, policy, frames_per_batch=frames, total_frames=frames)))
+        assert data["is_init"].float().mean() > 0.1  # episodes of seven steps
+        starts = data["option_start"]
+        if duration == 20:
+            share, error = 1 / 20, (0.05 * 0.95 / frames) ** 0.5
+            assert abs(starts.float().mean() - share) < 4 * error
+        else:
+            assert starts[..., 0].all() and not starts[..., 1:].any()
+            assert (data["option"] == data["option"][..., :1]).all()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

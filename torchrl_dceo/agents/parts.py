@@ -80,6 +80,9 @@ class OptionConfig:
     option_prob: float = 0.9  # μ; the paper: see each recipe
     option_duration: float = 10.0  # D; the paper, everywhere
     option_eps: float = 0.01  # the authors' later research code
+    options_across_episodes: bool = (
+        False  # the paper; in the authors' code an option outlives its episode
+    )
     option_gamma: float | None = (
         0.95  # ours, see docs/options.md; None: the main learner's, as the paper
     )
@@ -223,6 +226,7 @@ def make_explorer(
         option_prob=config.option_prob,
         option_duration=config.option_duration,
         option_eps=config.option_eps,
+        across_episodes=config.options_across_episodes,
     )
 
 

@@ -8,7 +8,7 @@ from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
 from torchrl.data import TensorSpec
 
-from torchrl_dceo.modules.exploration import NO_OPTION, TemporallyExtendedExploration
+from torchrl_dceo.modules.temporally_extended import NO_OPTION, TemporallyExtendedExploration
 
 __all__ = ["EZGreedyModule"]
 
@@ -18,11 +18,9 @@ class EZGreedyModule(TemporallyExtendedExploration):
 
     With probability ε the agent explores: with probability μ it draws a uniformly random action and repeats it for
     :math:`n \sim \mathrm{zeta}(k)` steps, :math:`P(n) \propto n^{-k}`; otherwise it takes a single uniformly random
-    action. So its
-    options are the repeated actions, and everything else is as in
+    action. So its options are the repeated actions, and everything else is as in
     :class:`~torchrl_dceo.modules.OptionExplorationModule`. A zeta length has memory: the steps that remain are a
-    second entry of
-    the state, ``option_remaining``.
+    second entry of the state, ``option_remaining``.
 
     Args:
         spec (TensorSpec): the action spec, unbatched or batched.
@@ -31,8 +29,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
         eps_init, eps_end, annealing_num_steps, annealing_start: as in
             :class:`~torchrl_dceo.modules.OptionExplorationModule`.
         option_prob (float, optional): μ, the probability that exploring repeats an action. ``1.0`` is the published
-        εz-greedy.
-            Default: ``1.0``.
+            εz-greedy. Default: ``1.0``.
         zeta_exponent (float, optional): k > 1. Default: ``2.0``, the best of Dabney et al.
         max_duration (int, optional): lengths are drawn from zeta truncated here. Default: ``10_000``.
         action_key, option_key, is_init_key (NestedKey, optional): the names of the entries.
