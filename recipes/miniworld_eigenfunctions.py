@@ -72,7 +72,13 @@ def arguments() -> argparse.Namespace:
     add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
     add("--seed", type=int, default=0)
     add("--out", type=Path, default=Path("results/miniworld_eigenfunctions"))
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not 1 <= options.pair_steps <= options.max_steps:
+        parser.error(
+            f"--pair-steps must lie between 1 and --max-steps, {options.max_steps}, got {options.pair_steps}: "
+            "both states of a pair are of one episode"
+        )
+    return options
 
 
 def collect(options: argparse.Namespace) -> tuple[ReplayBuffer, EnvBase]:

@@ -85,3 +85,40 @@ def test_the_bound_on_what_a_picture_tells(tmp_path):
     for row in table:
         along = [float(value) for name, value in row.items() if name not in ("heading", "best")]
         assert len(along) == 24 and float(row["best"]) == max(along)
+
+
+def correlations(folder: Path) -> list[dict[str, float]]:
+    with (folder / "correlations.csv").open() as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+@needs_miniworld
+def test_eigenfunctions_are_measured_and_drawn_at_four_headings(tmp_path):
+    tiny = "--frames 400 --num-envs 2 --max-steps 40 --pair-steps 30 --updates 2 --batch-size 40 --views 2"
+    run("miniworld_eigenfunctions", *tiny.split(), "--out", str(tmp_path))
+    table = correlations(tmp_path)
+    assert [row["heading"] for row in table] == [0, 90, 180, 270]
+    assert all(set(row) == {"heading", "f2", "f3"} for row in table)
+    pictures = {f"heading_{heading}.png" for heading in (0, 90, 180, 270)}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *pictures,
+        "correlations.csv",
+        "birds_eye.npz",
+    }
+
+
+def test_pairs_of_eigenfunctions_lie_within_an_episode(tmp_path):
+    command = [sys.executable, str(ROOT / "recipes" / "miniworld_eigenfunctions.py")]
+    done = subprocess.run(
+        [*command, "--pair-steps", "251"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--pair-steps must lie between 1 and --max-steps, 250, got 251" in done.stderr
+
+
+@needs_miniworld
+@pytest.mark.slow
+def test_eigenfunctions_of_random_walks_separate_the_rooms(tmp_path):
+    """The package's Four Rooms, walls all alike, seen all around: minutes of a core."""
+    run("miniworld_eigenfunctions", "--out", str(tmp_path))
+    assert min(row["f2"] for row in correlations(tmp_path)) > 0.7

@@ -23,6 +23,9 @@ def _montezuma(minutes: float, *given: str) -> Script:
     return Script("montezuma", "examples/montezuma_eigenfunctions.py", (*given, *_OUT), minutes)
 
 
+_ONE_VIEW = ("--views", "1", "--obs-width", "80", "--obs-height", "60")  # the package's
+
+
 def _miniworld(name: str, minutes: float, *given: str) -> Script:
     return Script(name, "recipes/miniworld_eigenfunctions.py", (*given, *_OUT), minutes)
 
@@ -40,21 +43,20 @@ EIGENFUNCTIONS = Study(
                 _evolution("NineRooms", "nine_rooms", 300_000),
                 _evolution("GridMaze", "grid_maze", 300_000),
                 _montezuma(25),
-                _miniworld("four_rooms", 30),
-                _miniworld("four_rooms_distinct_walls", 30, "--distinct-walls"),
-                _miniworld("my_way_home", 30, "--env", "MyWayHomeSparse"),
+                _miniworld("four_rooms", 6),
+                _miniworld("four_rooms_one_view", 6, *_ONE_VIEW),
+                _miniworld("four_rooms_distinct_walls", 6, *_ONE_VIEW, "--distinct-walls"),
+                _miniworld("my_way_home", 6, "--env", "MyWayHomeSparse"),
             ],
         ),
         "laptop": Preset(
-            "rooms of 3x3 with objects; 48,000 frames of learning; 80,000 frames of Montezuma; 15,000 of 3D",
+            "rooms of 3x3 with objects; 48,000 frames of learning; 80,000 frames of Montezuma; 40,000 of 3D",
             [
                 _objects(1, "--room-size", "3", "--steps", "1000", "--samples", "200000"),
                 _evolution("NineRooms", "nine_rooms", 48_000),
                 _evolution("GridMaze", "grid_maze", 48_000),
                 _montezuma(12, "--steps", "20000", "--updates", "600"),
-                _miniworld(
-                    "four_rooms_distinct_walls", 15, "--distinct-walls", "--frames", "15000"
-                ),
+                _miniworld("four_rooms", 6),
             ],
         ),
         "smoke": Preset(

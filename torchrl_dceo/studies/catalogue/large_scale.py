@@ -21,7 +21,6 @@ _SHORT_3D = (
     "log_period=500",
     "checkpoint_period=2_000",
     "replay_capacity=20_000",
-    "agent.target_period=250",
 )
 _SHORT_ATARI = (
     "learning_starts=1_000",
