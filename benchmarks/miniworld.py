@@ -19,6 +19,11 @@ sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__f
 from torchrl_dceo.envs.miniworld_headless import why_not  # noqa: E402
 
 WORLD = "MiniWorldFourRooms"
+SMALL = {
+    "obs_width": 40,
+    "obs_height": 30,
+    "samples": 1,
+}  # half of the package's, as in the longer runs of docs/miniworld.md
 # In a process of its own, before our import changes how pyglet and Mesa are set up.
 PACKAGE = """
 import os, time
@@ -100,7 +105,7 @@ def through_torchrl(steps: int, batch: int | tuple[()], **settings: bool) -> tup
     return timed.rates
 
 
-def end_to_end(agent: str, steps: int, **settings: bool) -> tuple[float, float]:
+def end_to_end(agent: str, steps: int, **settings: int) -> tuple[float, float]:
     from torchrl_dceo.agents import make_agent
     from torchrl_dceo.envs import make_env
     from torchrl_dceo.training import TrainConfig, Trainer
@@ -143,6 +148,8 @@ def main() -> None:
     show("the package, one environment", reference)
     show("ours, raw", raw(steps))
     show("ours, raw, one sample a pixel", raw(steps, samples=1))
+    show("ours, raw, 40 x 30, one sample", raw(steps, **SMALL))
+    show("ours, raw, 40 x 30, four views", raw(steps, views=4, **SMALL))
     show("through TorchRL, one", through_torchrl(steps, ()))
     show("through TorchRL, four in this process", through_torchrl(steps, 4))
     if cores > 1:
@@ -154,6 +161,7 @@ def main() -> None:
     for agent in ("ddqn", "dceo"):
         name = f"{agent}, an update per 4 steps, four"
         show(f"{name} in this process", end_to_end(agent, options.learning_steps))
+        show(f"{name}, 40 x 30", end_to_end(agent, options.learning_steps, **SMALL))
         if cores > 1:
             show(
                 f"{name} in worker processes",

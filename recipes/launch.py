@@ -15,6 +15,7 @@ from typing import Any
 
 import hydra
 import torch
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -188,8 +189,8 @@ def main(
     recipe: str, program: Callable[[DictConfig], Any] = run, check_values: Checker | None = None
 ) -> None:
     """The command line of a recipe: one sentence for a typo, then Hydra."""
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    check(arguments, recipe, check_values)
+    # Hydra's own parser: it alone knows which of its flags take a value (--cfg job).
+    check(get_args_parser().parse_args().overrides, recipe, check_values)
     hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=recipe)(program)()
 
 

@@ -175,3 +175,13 @@ def test_a_recipe_trains_draws_and_goes_on(tmp_path):
         [*python, f"resume={folder}", "agent.lr=1e-3"], cwd=tmp_path, capture_output=True, text=True
     )
     assert wrong.returncode != 0 and "Traceback" not in wrong.stderr and "lr" in wrong.stderr
+
+
+def test_hydras_flags_take_their_values(tmp_path):
+    """``--cfg job`` shows the config: ``job`` is no override."""
+    command = [sys.executable, "-W", "ignore", str(RECIPES / "nine_rooms.py")]
+    shown = subprocess.run(
+        [*command, "total_frames=77", "--cfg", "job"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "total_frames: 77\n" in shown.stdout and not list(tmp_path.iterdir())
