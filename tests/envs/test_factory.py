@@ -27,7 +27,7 @@ from torchrl_dceo.envs.layouts import parse_layout
 
 MAP = "S..\n.#.\n..G"
 OBJECT_WORLDS = ["EscapeRoom", "RoomsWithObstacles", "ObstructedKey"]
-# Tested in test_miniworld.py, where their extra is installed.
+# Tested in test_miniworld_worlds.py and test_miniworld_env.py, where their extra is installed.
 MINIWORLDS = ["MiniWorldFourRooms", "MyWayHomeSparse"]
 FLAT = [name for name in list_envs() if name not in MINIWORLDS]
 
