@@ -93,6 +93,10 @@ class ReplaySettings:
         """
         stacks = find_transform(env, CatFrames)
         frame_stack = getattr(env, "frame_stack", 1) if stacks is None else stacks.N
+        if not isinstance(frame_stack, int):
+            # Environments in worker processes answer for any name, with something to be called. Ours stack no frames;
+            # the stacks of others are stored whole.
+            frame_stack = 1
         return make_replay_buffer(
             capacity,
             n_steps=self.n_steps,
