@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add_view_arguments(parser)
     add("--pictures", type=int, default=20_000, help="at random places and headings")
-    add("--updates", type=int, default=1500, help="as many as miniworld_eigenfunctions.py")
+    add("--updates", type=int, default=1500, help="by then the error hardly falls")
     add("--batch-size", type=int, default=128)
     add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
     add("--seed", type=int, default=0)

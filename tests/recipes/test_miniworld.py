@@ -43,6 +43,11 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 
 
+def correlations(folder: Path) -> list[dict[str, float]]:
+    with (folder / "correlations.csv").open() as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
 @needs_miniworld
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["miniworld_four_rooms", "miniworld_my_way_home"])
@@ -79,17 +84,11 @@ def test_the_bound_on_what_a_picture_tells(tmp_path):
 
     arguments = ["--pictures", "260", "--updates", "2", "--batch-size", "8", "--out", str(tmp_path)]
     run("miniworld_bound", *arguments)
-    with (tmp_path / "correlations.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [float(row["heading"]) for row in table] == [0, 90, 180, 270]
+    table = correlations(tmp_path)
+    assert [row["heading"] for row in table] == [0, 90, 180, 270]
     for row in table:
-        along = [float(value) for name, value in row.items() if name not in ("heading", "best")]
-        assert len(along) == 24 and float(row["best"]) == max(along)
-
-
-def correlations(folder: Path) -> list[dict[str, float]]:
-    with (folder / "correlations.csv").open() as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+        along = [value for name, value in row.items() if name not in ("heading", "best")]
+        assert len(along) == 24 and row["best"] == max(along)
 
 
 @needs_miniworld
@@ -107,7 +106,7 @@ def test_eigenfunctions_are_measured_and_drawn_at_four_headings(tmp_path):
     }
 
 
-def test_pairs_of_eigenfunctions_lie_within_an_episode(tmp_path):
+def test_pairs_of_eigenfunctions_lie_within_an_episode():
     command = [sys.executable, str(ROOT / "recipes" / "miniworld_eigenfunctions.py")]
     done = subprocess.run(
         [*command, "--pair-steps", "251"], capture_output=True, text=True, check=False
