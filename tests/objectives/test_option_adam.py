@@ -157,7 +157,7 @@ def test_loss_and_gradients_are_those_of_the_chosen_options(kind, distributional
 
 
 class ProductCounter(TorchDispatchMode):
-    """Counts the FLOPs of matrix products (torch's own counter hooks modules, which those of tensordict do not bear)."""
+    """Counts the FLOPs of matrix products (torch's own counter hooks modules, and tensordict's break under it)."""
 
     flops = 0
 
