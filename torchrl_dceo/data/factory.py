@@ -10,9 +10,8 @@ from tensordict import NestedKey
 from torchrl.data import LazyMemmapStorage, LazyTensorStorage
 from torchrl.envs.transforms import Transform
 
-from torchrl_dceo.data.buffer import NStepReplayBuffer
-from torchrl_dceo.data.columns import Columns
-from torchrl_dceo.data.nstep import NStepReader
+from torchrl_dceo.data.nstep import Columns, NStepReader
+from torchrl_dceo.data.replay_buffer import NStepReplayBuffer
 from torchrl_dceo.data.ring import StreamRing
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
 from torchrl_dceo.data.writer import StreamWriter
