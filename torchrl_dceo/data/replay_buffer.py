@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrl.data import TensorDictReplayBuffer
 
 from torchrl_dceo.data.nstep import NStepReader
-from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.data.persistence import copied, load_state, save_state
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
 
 __all__ = ["NStepReplayBuffer"]
@@ -243,7 +243,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 memory but are only good until the next step is written. Default: ``True``.
         """
         with self._replay_lock, self._write_lock:
-            return _cloned(self._views()) if copy else self._views()
+            return copied(self._views()) if copy else self._views()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state into a buffer built with the same arguments.
@@ -290,11 +290,3 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def loads(self, path: str | os.PathLike[str]) -> None:
         """Restores what :meth:`dumps` saved; see :meth:`load_state_dict`."""
         self.load_state_dict(load_state(path))
-
-
-def _cloned(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _cloned(item) for key, item in value.items()}
-    return [_cloned(item) for item in value] if isinstance(value, list) else value

@@ -45,7 +45,10 @@ class TrainConfig:
     # Frames between checkpoints: a killed run loses at most this much; ours. None: none but the last.
     checkpoint_period: int | None = 20_000
     keep_checkpoints: int = 2  # ours: the newest, and the one before in case it is damaged
-    seed: int = 0  # of the replay's draws, and by recipes of networks and exploration too
+    keep_best: bool = False  # ours: whether the best evaluated one is kept beside them
+    # Of the replay's draws and of Python's and NumPy's generators; by recipes of torch's too, which networks and
+    # exploration draw from. Environments have their own.
+    seed: int = 0
     progress: bool = True  # the line on the terminal
 
     def __post_init__(self) -> None:
@@ -71,7 +74,7 @@ class TrainConfig:
         if self.checkpoint_period is not None and self.checkpoint_period % self.log_period:
             raise ValueError(
                 f"checkpoint_period must be a multiple of log_period ({self.log_period}), got "
-                f"{self.checkpoint_period}: what was gathered for a row is not saved"
+                f"{self.checkpoint_period}: a checkpoint is taken right after a row"
             )
 
 
