@@ -30,6 +30,7 @@ class TrainConfig:
     )
     replay_dir: str | None = None  # where those files go; None: a temporary directory
     eval_period: int = 10_000  # frames between greedy evaluations
+    eval_eps: float = 0.0  # probability of a random action in evaluations
     log_period: int = 1000  # frames between rows of the log
     checkpoint_period: int | None = None  # frames between checkpoints; None: none but the last
     keep_checkpoints: int = 2  # how many are kept
@@ -46,6 +47,8 @@ class TrainConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.eval_eps <= 1:
+            raise ValueError(f"eval_eps must lie in [0, 1], got {self.eval_eps}")
         if self.replay_storage not in ("memory", "memmap"):
             raise ValueError(
                 f"replay_storage must be 'memory' or 'memmap', got {self.replay_storage!r}"
