@@ -281,7 +281,9 @@ class Trainer(Resumable):
             follow_map(self.eval_env, self.env)
             # A generator of its own for each evaluation: training is the same whatever is evaluated, and there is
             # nothing to save.
-            generator = torch.Generator().manual_seed((self.config.seed << 32) + self.counters.frames)
+            generator = torch.Generator().manual_seed(
+                (self.config.seed << 32) + self.counters.frames
+            )
             row["eval_return"] = evaluate(
                 self.agent.policy, self.eval_env, eps=self.config.eval_eps, generator=generator
             )
