@@ -57,7 +57,7 @@ pytestmark = needs_miniworld
 
 
 def build(name, **settings):
-    from torchrl_dceo.envs.miniworld_worlds import WORLDS
+    from torchrl_dceo.envs.miniworld import WORLDS
 
     return WORLDS[name](**settings)
 
