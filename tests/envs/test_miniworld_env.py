@@ -112,6 +112,8 @@ def test_every_setting_is_taken_and_others_refused(name):
     }
     if name == "MiniWorldFourRooms":
         values["distinct_walls"] = True
+    if name.endswith("Strafe"):
+        values["starts"] = "anywhere"
     if name == "MiniWorldFourRoomsStrafe":
         values["start_seed"] = 4
     assert env_settings(name) == sorted(values)

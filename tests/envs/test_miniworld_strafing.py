@@ -259,6 +259,29 @@ def test_my_way_home_starts_anywhere_in_its_room():
     assert (starts.min(0) < low + 0.1).all() and (starts.max(0) > high - 0.1).all()
 
 
+def test_starts_anywhere_cover_the_floor(world):
+    """Floor area decides: shares of rooms and hallways within five standard deviations."""
+    anywhere = build(world.name, starts="anywhere", **TINY)
+    starts = []
+    for seed in range(600):
+        anywhere.reset(seed=seed)
+        starts.append(where(anywhere))
+        assert anywhere.agent.dir == 0
+    assert anywhere.floor_plan.is_free(np.array(starts)).all()
+    # An attempt that touches a wall or the box is drawn again: what counts is the free floor.
+    lattice = anywhere.floor_plan.lattice(0.1)
+    from_box = np.linalg.norm(lattice - GOAL[world.name], axis=-1)
+    lattice = lattice[from_box >= BOX_RADIUS + RADIUS]
+    for low_x, high_x, low_z, high_z in (*ROOMS[world.name], *HALLWAYS[world.name]):
+        expected, share = (
+            ((points > (low_x, low_z)) & (points < (high_x, high_z))).all(-1).mean()
+            for points in (lattice, np.array(starts))
+        )
+        assert abs(share - expected) < 5 * (expected * (1 - expected) / 600) ** 0.5 + 0.01
+    with pytest.raises(ValueError, match="starts must be 'authors' or 'anywhere', got 'here'"):
+        build(world.name, starts="here")
+
+
 def test_the_goal_stays_and_ends_the_episode_with_one(world):
     name = world.name
     reach = BOX_RADIUS + RADIUS + 1.1 * STEP[name]

@@ -58,11 +58,13 @@ class MiniWorld3D(MiniWorldEnv):
 
     Attributes:
         action_names (tuple of str): what each action does, by its number.
+        fixed_heading (float, optional): where the agent looks if it cannot turn, in radians.
         num_states (int): ``state_id`` lies in ``[0, num_states)``.
         floor_plan (FloorPlan): where the agent can be.
     """
 
     action_names: tuple[str, ...] = ACTION_NAMES
+    fixed_heading: float | None = None
     params: Any = DEFAULT_PARAMS
     agent: Any
     entities: list[Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -46,9 +46,12 @@ class StrafingWorld(MiniWorld3D):
     A subclass declares rooms, doors, the box and the length of a step, and places the agent.
 
     Args:
+        starts (str): ``"authors"``, where the authors' agent starts, or ``"anywhere"`` on the floor, for walks that see
+            all of it. Default: ``"authors"``.
         **kwargs: those of :class:`~torchrl_dceo.envs.miniworld.base.MiniWorld3D`.
     """
 
+    fixed_heading = HEADING
     action_names = ("move_left", "move_right", "move_forward", "move_back")
     step_size: float
     plan: dict[str, RectRoom]
@@ -57,7 +60,12 @@ class StrafingWorld(MiniWorld3D):
     door_height: float
     goal: tuple[float, float]
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(
+        self, *, starts: Literal["authors", "anywhere"] = "authors", **kwargs: Any
+    ) -> None:
+        if starts not in ("authors", "anywhere"):
+            raise ValueError(f"starts must be 'authors' or 'anywhere', got {starts!r}")
+        self.starts = starts
         # The package ends an episode within 1.1 steps of the box: of the steps made here.
         self.params = DEFAULT_PARAMS.no_random()
         self.params.set("forward_step", self.step_size)
@@ -80,7 +88,10 @@ class StrafingWorld(MiniWorld3D):
             self.connect_rooms(rooms[one], rooms[other], **span, max_y=self.door_height)
         x, z = self.goal
         self.box = self.place_entity(Box(color="red"), pos=np.array([x, 0.0, z]), dir=0.0)
-        self._place_start(rooms)
+        if self.starts == "anywhere":
+            self.place_agent(dir=HEADING)
+        else:
+            self._place_start(rooms)
 
     @abstractmethod
     def _place_start(self, rooms: dict[str, Any]) -> None:
