@@ -11,7 +11,7 @@ import csv
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -35,13 +35,17 @@ from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
 
+if TYPE_CHECKING:
+    from torchrl_dceo.envs.miniworld import MiniWorld3D
+
 SPACING = 0.5
 HEADINGS = (0.0, 90.0, 180.0, 270.0)
 
 
 def add_view_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the agent sees: in how many pictures, of how many pixels."""
+    """Where the agent is and what it sees: in how many pictures, of how many pixels."""
     add = parser.add_argument
+    add("--env", default="MiniWorldFourRooms", help="any 3D one, e.g. MiniWorldFourRoomsStrafe")
     add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
     add("--views", type=int, default=4, help="pictures of a state, side by side; 4 see every door")
     add("--obs-width", type=int, default=40, help="of one view: half of the package's is enough")
@@ -56,11 +60,15 @@ def view_settings(options: argparse.Namespace) -> dict[str, Any]:
     return settings | ({"distinct_walls": True} if options.distinct_walls else {})
 
 
+def headings(world: MiniWorld3D) -> tuple[float, ...]:
+    """Those to look at, in degrees: four, or the one that there is."""
+    return HEADINGS if world.fixed_heading is None else (math.degrees(world.fixed_heading),)
+
+
 def arguments() -> argparse.Namespace:
     """The command line; each default with its reason."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--env", default="MiniWorldFourRooms", help="any 3D one, e.g. MiniWorldFourRoomsStrafe")
     add_view_arguments(parser)
     add("--frames", type=int, default=40_000, help="of random walks")
     add("--num-envs", type=int, default=16, help="walks side by side")
@@ -160,8 +168,7 @@ def report(options: argparse.Namespace, encoder: TensorDictModule, env: EnvBase)
     rows = []
     seen = f"{options.views} views, " if options.views > 1 else ""
     assert world is not None
-    fixed = world.fixed_heading
-    for degrees in HEADINGS if fixed is None else (math.degrees(fixed),):
+    for degrees in headings(world):
         view = look_from_above(encoder, world, spacing=SPACING, heading=math.radians(degrees))
         correlations = [
             axis_correlation(view.values[:, i], view.free, SPACING)
