@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from torchrl_dceo.settings import check_at_least, check_types
+from torchrl_dceo.settings import check_at_least, check_between, check_types
 from torchrl_dceo.typos import choices
 
 __all__ = [
@@ -41,6 +41,7 @@ class TrainConfig:
     replay_storage: Literal["memory", "memmap"] = "memory"
     replay_dir: str | None = None  # where those files go; None: a temporary directory
     eval_period: int = 10_000  # frames between greedy evaluations; ours
+    eval_eps: float = 0.0  # probability of a random action in evaluations; ours (the authors: 0.05 in 3D)
     log_period: int = 1000  # frames between rows of the log; ours
     # Frames between checkpoints: a killed run loses at most this much; ours. None: none but the last.
     checkpoint_period: int | None = 20_000
@@ -67,6 +68,7 @@ class TrainConfig:
             ),
         )
         check_at_least(self, 0, ("learning_starts", "seed"))
+        check_between(self, ("eval_eps",))
         if self.replay_dir is not None and self.replay_storage != "memmap":
             raise ValueError(
                 f"replay_dir={self.replay_dir!r} has no use without replay_storage='memmap'"
