@@ -6,6 +6,7 @@ from torchrl_dceo.objectives.cic import CICLoss
 from torchrl_dceo.objectives.diayn import DIAYNLoss
 from torchrl_dceo.objectives.double_dqn import DoubleDQNLoss
 from torchrl_dceo.objectives.laplacian import GeneralizedLaplacianLoss, GraphDrawingLoss
+from torchrl_dceo.objectives.omm import OMMLoss
 from torchrl_dceo.objectives.option_distributional_dqn import OptionDistributionalDQNLoss
 from torchrl_dceo.objectives.option_dqn import OptionDQNLoss
 
@@ -17,6 +18,7 @@ __all__ = [
     "DoubleDQNLoss",
     "GeneralizedLaplacianLoss",
     "GraphDrawingLoss",
+    "OMMLoss",
     "OptionDQNLoss",
     "OptionDistributionalDQNLoss",
 ]
