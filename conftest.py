@@ -3,4 +3,4 @@
 from torchrl_dceo.envs.miniworld_headless import why_not
 
 # Doctests import every module of the package; these import OpenGL.
-collect_ignore_glob = [] if why_not() is None else ["torchrl_dceo/envs/miniworld_worlds/*"]
+collect_ignore_glob = [] if why_not() is None else ["torchrl_dceo/envs/miniworld/*"]

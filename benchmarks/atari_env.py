@@ -24,10 +24,9 @@ from ale_py.vector_env import AtariVectorEnv as ALEVector
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.envs.atari import AtariEnv
-from torchrl_dceo.envs.atari_console import Console
-from torchrl_dceo.envs.atari_games import rom_path
-from torchrl_dceo.envs.atari_vector import AtariVectorEnv
+from torchrl_dceo.envs.atari.base import Console, rom_path
+from torchrl_dceo.envs.atari.env import AtariEnv
+from torchrl_dceo.envs.atari.vector import AtariVectorEnv
 
 GAME = "MontezumaRevenge"
 Measure = Callable[[], float]

@@ -25,9 +25,9 @@ from minigrid.wrappers import RGBImgObsWrapper
 from torchrl.collectors import Collector
 from torchrl.envs import EnvBase, GymWrapper
 
-from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.maps import nine_rooms
-from torchrl_dceo.envs.minigrid_worlds import WORLDS, world_id
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.maps import nine_rooms
+from torchrl_dceo.envs.minigrid import WORLDS, world_id
 
 
 def loop(env: EnvBase, steps: int) -> Callable[[], float]:

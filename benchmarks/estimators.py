@@ -10,12 +10,15 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.envs.study_maps import find_map
+from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss
-from torchrl_dceo.runtime import tune_process
-from torchrl_dceo.training.pairs import Pairs, collect_pairs
-from torchrl_dceo.training.representation import RepresentationConfig, learn_representation
+from torchrl_dceo.studies.experiments.representation import (
+    RepresentationConfig,
+    learn_representation,
+)
+from torchrl_dceo.studies.experiments.transition_pairs import Pairs, collect_pairs
 
 BATCHES = 100
 LOSSES = {

@@ -75,7 +75,7 @@ class Timed:
 
 
 def raw(steps: int, **settings: int) -> tuple[float, float]:
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     env = MiniWorldFourRooms(**settings)
     env.reset(seed=0)

@@ -29,10 +29,10 @@ from torchrl.data import Categorical
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.modules import EigenReward, GreedyActor, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet, grid_net
 from torchrl_dceo.objectives import DoubleDQNLoss, GeneralizedLaplacianLoss, OptionDQNLoss
-from torchrl_dceo.runtime import tune_process
 
 warnings.filterwarnings("ignore")
 BATCH, OPTIONS, ACTIONS, WIDTH, SHAPE, GAMMA = 32, 10, 4, 20, (3, 19, 19), 0.99

@@ -20,7 +20,7 @@ from torchrl_dceo.analysis import (
     option_climb,
 )
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.envs.maps import nine_rooms
+from torchrl_dceo.envs.grid.maps import nine_rooms
 
 FOLDER = Path(__file__).parent / "images"
 NUM_OPTIONS, GAMMA, STEPS = 10, 0.99, 5000

@@ -11,12 +11,12 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss, SoftUpdate
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, grid_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss, OptionDQNLoss
-from torchrl_dceo.runtime import tune_process
 
 TWO_ROOMS = """
 ###########

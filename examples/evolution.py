@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import exact_eigenfunctions, state_values, table_world
-from torchrl_dceo.analysis.representation_figures import draw_comparison
+from torchrl_dceo.analysis.figures.representation import draw_comparison
 from torchrl_dceo.envs import GridWorldEnv, make_env
-from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import TrainConfig, Trainer
-from torchrl_dceo.training.loggers import CSVLog
+from torchrl_dceo.training.logging.logs import CSVLog
 from torchrl_dceo.training.probes import SpectrumProbe, eigen_reward
 
 SHOWN = 6  # moments

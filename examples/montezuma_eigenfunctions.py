@@ -18,9 +18,9 @@ from torchrl.collectors import Collector
 from torchrl.envs.utils import RandomPolicy
 
 from torchrl_dceo.analysis import cosine_similarity
-from torchrl_dceo.analysis.pair_spectra import pair_eigenfunctions
-from torchrl_dceo.analysis.position_values import draw_position_values, position_values
-from torchrl_dceo.analysis.similarity import span_alignment
+from torchrl_dceo.analysis.figures.positions import draw_position_values, position_values
+from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
+from torchrl_dceo.analysis.spectra.similarity import span_alignment
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit

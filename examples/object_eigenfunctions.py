@@ -15,16 +15,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchrl_dceo.analysis.object_eigenfunctions import (
+from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo.analysis.figures.positions import (
     draw_object_eigenfunctions,
     object_layout,
     separation,
 )
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.envs.minigrid_worlds import WORLDS, KeyDoorWorld
-from torchrl_dceo.envs.minigrid_worlds.state_table import KeyDoorTableEnv, list_states
-from torchrl_dceo.runtime import tune_process
-from torchrl_dceo.training.representation import RepresentationConfig, learn_representation
+from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
+from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
+from torchrl_dceo.studies.experiments.representation import (
+    RepresentationConfig,
+    learn_representation,
+)
 
 # What is compared, as the objects' part of a state id: phase (0 no key, 1 key in hand, 2 door open) + 4 for a broken
 # wall.

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import cosine_similarity, exact_eigenfunctions
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import fit, save_options
 
 ENVS, STEPS, UPDATES = 50, 500, 1200

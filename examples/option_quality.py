@@ -14,13 +14,13 @@ import torch
 from tensordict.nn import TensorDictModule
 from torchrl.objectives import HardUpdate, SoftUpdate
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.analysis import exact_eigenfunctions, option_climb, state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit, EigenReward, OptionQValueActor, averaged
 from torchrl_dceo.modules.networks import MultiHeadNet, grid_net
 from torchrl_dceo.objectives import OptionDQNLoss
-from torchrl_dceo.runtime import tune_process
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("csv", nargs="?", help="where to write the numbers; default: the terminal")

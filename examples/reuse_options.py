@@ -8,12 +8,12 @@ from tensordict.nn import TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.modules import QValueActor
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import OptionExplorationModule
 from torchrl_dceo.modules.networks import mlp_net
-from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import fit, load_options, save_options
 
 torch.manual_seed(0)

@@ -25,13 +25,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import EnvBase
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import AGENTS, choices, make_agent
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_env
-from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import CollectorConfig, TrainConfig, Trainer
+from torchrl_dceo.training.logging.logs import Log, check_logger, make_logs
 from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe, save_run_analysis
-from torchrl_dceo.training.torchrl_log import Log, check_logger, make_logs
 
 CONFIG = Path(__file__).parent / "config"
 _log = logging.getLogger(__name__)

@@ -23,13 +23,13 @@ from miniworld_eigenfunctions import (
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from torchrl_dceo.analysis.birds_eye import axis_correlation, look_from_above
+from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo.analysis.figures.birds_eye import axis_correlation, look_from_above
+from torchrl_dceo.analysis.figures.birds_eye_figures import first_person_world
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
-from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.tabular import laplacian_eigenvectors
-from torchrl_dceo.training.first_person import first_person_world
 
 FINE = 0.25  # m between the places of the pictures, and between those that the eigenfunctions are computed on
 # Of the plane of the two eigenfunctions, which are a pair.

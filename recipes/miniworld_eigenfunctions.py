@@ -21,15 +21,18 @@ from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import RandomPolicy
 
-from torchrl_dceo.analysis.birds_eye import axis_correlation, look_from_above, save_birds_eye
-from torchrl_dceo.analysis.birds_eye_figures import draw_birds_eye
+from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo.analysis.figures.birds_eye import (
+    axis_correlation,
+    look_from_above,
+    save_birds_eye,
+)
+from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, first_person_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
-from torchrl_dceo.runtime import tune_process
-from torchrl_dceo.training.first_person import first_person_world
 
 SPACING = 0.5
 HEADINGS = (0.0, 90.0, 180.0, 270.0)

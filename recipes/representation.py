@@ -13,17 +13,17 @@ from launch import as_dict, check_dataclass, main
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import choices
-from torchrl_dceo.analysis.representation_figures import draw_comparison, draw_similarity_curves
-from torchrl_dceo.envs.study_maps import find_map
-from torchrl_dceo.runtime import tune_process
-from torchrl_dceo.training.loggers import CSVLog
-from torchrl_dceo.training.representation import (
+from torchrl_dceo.analysis.figures.representation import draw_comparison, draw_similarity_curves
+from torchrl_dceo.envs.grid.maps import find_map
+from torchrl_dceo.studies.experiments.representation import (
     OBJECTIVES,
     LearnedRepresentation,
     RepresentationConfig,
     learn_representation,
 )
+from torchrl_dceo.training.logging.logs import CSVLog
 
 _OWN = {"objectives", "seeds", "run_dir"}
 _LABELS = {

@@ -19,8 +19,8 @@ from launch import CONFIG, as_dict, build
 from tabular_figures import draw_curves
 from tabular_study import nanstd, read_rows, rounded, write_rows
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.analysis import read_progress
-from torchrl_dceo.runtime import tune_process
 
 PARTS = ("coverage", "return")
 # The paper: three options on the cube, and μ = 0.7 for all that have one. Short options, started seldom, are ours, and

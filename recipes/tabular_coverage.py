@@ -29,7 +29,7 @@ from tabular_study import (
 )
 from torch import Tensor
 
-from torchrl_dceo.runtime import tune_process
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.tabular import TabularConfig
 
 METHODS = ("random", "counts", "ez_greedy", "ceo")

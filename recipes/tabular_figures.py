@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchrl_dceo.analysis.maps_drawing import show_map, show_marks
-from torchrl_dceo.analysis.style import (
+from torchrl_dceo.analysis.figures.maps import show_map, show_marks
+from torchrl_dceo.analysis.figures.style import (
     COLOURS,
     colormap,
     describe,
@@ -19,7 +19,7 @@ from torchrl_dceo.analysis.style import (
     new_figure,
     styled,
 )
-from torchrl_dceo.envs.layouts import Layout
+from torchrl_dceo.envs.grid.layouts import Layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from tabular_study import (
     study_parser,
 )
 
-from torchrl_dceo.runtime import tune_process
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.tabular import METHODS
 
 DISCOVERY = {"nine_rooms": 8_000, "maze": 8_000, "cube": 2_000}  # T_discovery; ours

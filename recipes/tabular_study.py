@@ -19,10 +19,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from torchrl_dceo.envs import GridWorldEnv, RubiksCubeEnv, TableEnv
-from torchrl_dceo.envs.maps import four_rooms, maze, nine_rooms
+from torchrl_dceo.envs.grid.maps import four_rooms, maze, nine_rooms
 from torchrl_dceo.tabular import TabularConfig, run_tabular
-from torchrl_dceo.tabular.measures import TabularMeasures
-from torchrl_dceo.training.progress import ProgressLine
+from torchrl_dceo.tabular.q_learning import TabularMeasures
+from torchrl_dceo.training.logging.metrics import ProgressLine
 
 MIXING = (0.05, 0.1, 0.5, 0.7)  # μ; the paper's search
 OPTION_SETS = (1, 3, 5)  # the paper's search

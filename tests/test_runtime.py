@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchrl_dceo.runtime import tune_process
+from torchrl_dceo._fast.process import tune_process
 
 
 def test_sets_the_threads():
@@ -25,7 +25,7 @@ def test_a_bad_number_of_threads_is_named():
 
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is not None, reason="pandas is installed")
 def test_a_missing_pandas_still_fails_to_import():
-    code = "from torchrl_dceo.runtime import tune_process; tune_process()\nimport pandas"
+    code = "from torchrl_dceo._fast.process import tune_process; tune_process()\nimport pandas"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ModuleNotFoundError" in result.stderr
 
@@ -34,7 +34,7 @@ def test_freed_memory_is_kept():
     """The tensors of a training step, freed and made again, need no new pages from the kernel."""
     code = """
 import resource, sys, torch
-from torchrl_dceo.runtime import tune_process
+from torchrl_dceo._fast.process import tune_process
 if sys.argv[1] == "tuned":
     tune_process()
 def faults():
@@ -63,7 +63,7 @@ print(faults())
 def test_the_heap_asks_for_huge_pages():
     code = """
 import torch
-from torchrl_dceo.runtime import tune_process
+from torchrl_dceo._fast.process import tune_process
 tune_process()
 tensor = torch.ones(2**22)
 address = tensor[2**21 :].data_ptr()  # its middle: it may begin on an older page

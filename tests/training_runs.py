@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torchrl_dceo.data.persistence import load_state
-from torchrl_dceo.training.run_state import copied
+from torchrl_dceo.training.checkpoint.state import copied
 
 
 class Runs:

@@ -11,7 +11,7 @@ from torchrl.envs import Compose, EnvBase, InitTracker, RewardSum, TransformedEn
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import CollectorConfig, TrainConfig, Trainer
-from torchrl_dceo.training.make_collection import make_collection
+from torchrl_dceo.training.collection import make_collection
 
 
 class Ticking(Clock):

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torchrl.objectives import SoftUpdate
 
-from torchrl_dceo.agents.parts import LearnerConfig, make_main_learner, make_optimizer
+from torchrl_dceo.agents.builders import make_main_learner, make_optimizer
+from torchrl_dceo.agents.configs import LearnerConfig
 from torchrl_dceo.analysis import state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env

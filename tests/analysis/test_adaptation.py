@@ -8,8 +8,8 @@ import math
 import pytest
 
 from torchrl_dceo.analysis import adaptations, draw_learning_curve, read_progress
-from torchrl_dceo.analysis.compare import compare
-from torchrl_dceo.analysis.study_folder import read_study
+from torchrl_dceo.analysis.statistics.comparison import read_study
+from torchrl_dceo.analysis.statistics.figures import compare
 
 NAN = math.nan
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.aggregates import (
+from torchrl_dceo.analysis.statistics.aggregates import (
     aggregate,
     common_grid,
     interquartile_mean,

@@ -12,7 +12,7 @@ from needs_miniworld import needs_miniworld
 from tensordict.nn import TensorDictModule
 
 from torchrl_dceo.analysis import draw_run
-from torchrl_dceo.analysis.birds_eye import (
+from torchrl_dceo.analysis.figures.birds_eye import (
     BirdsEye,
     axis_correlation,
     geodesic_distances,
@@ -21,7 +21,11 @@ from torchrl_dceo.analysis.birds_eye import (
     option_ways,
     save_birds_eye,
 )
-from torchrl_dceo.analysis.birds_eye_figures import draw_birds_eye, draw_option_ways, save_film
+from torchrl_dceo.analysis.figures.birds_eye_figures import (
+    draw_birds_eye,
+    draw_option_ways,
+    save_film,
+)
 
 
 def plain_distances(free: np.ndarray, spacing: float, source: int) -> list[float]:
@@ -152,7 +156,7 @@ def test_film(tmp_path, monkeypatch, with_av):
 
 @needs_miniworld
 def test_the_view_from_above_and_the_ways_of_options():
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     world = MiniWorldFourRooms(coverage=True, samples=1)
     brightness = TensorDictModule(

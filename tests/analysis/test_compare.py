@@ -6,13 +6,12 @@ import csv
 
 import pytest
 
-from torchrl_dceo.analysis.compare import compare, main
-from torchrl_dceo.analysis.compare_output import draw_comparison
-from torchrl_dceo.analysis.comparison import summarize
-from torchrl_dceo.analysis.improvement import improvements
-from torchrl_dceo.analysis.statistics_output import draw_statistics
-from torchrl_dceo.analysis.study_folder import AgentRuns, read_study
-from torchrl_dceo.analysis.style import agent_colours
+from torchrl_dceo.analysis.figures.style import agent_colours
+from torchrl_dceo.analysis.statistics.comparison import AgentRuns, read_study, summarize
+from torchrl_dceo.analysis.statistics.figures import compare, draw_statistics
+from torchrl_dceo.analysis.statistics.improvement import improvements
+from torchrl_dceo.analysis.statistics.tables import draw_comparison
+from torchrl_dceo.cli.compare import main
 
 
 def write(path, rows):

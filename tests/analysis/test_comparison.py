@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.comparison import (
+from torchrl_dceo.analysis.statistics.comparison import (
     ALL_WORLDS,
+    AgentRuns,
     area_under_curve,
     final_value,
     frames_to,
     summarize,
 )
-from torchrl_dceo.analysis.study_folder import AgentRuns
 
 NAN = float("nan")
 

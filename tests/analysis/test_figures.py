@@ -19,11 +19,11 @@ from torchrl_dceo.analysis import (
     rollout_frames,
     save_rollout_gif,
 )
-from torchrl_dceo.analysis.maps_drawing import map_image
-from torchrl_dceo.analysis.style import COLOURS, colormap
+from torchrl_dceo.analysis.figures.maps import map_image
+from torchrl_dceo.analysis.figures.style import COLOURS, colormap
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.envs.layouts import parse_layout
-from torchrl_dceo.envs.maps import nine_rooms
+from torchrl_dceo.envs.grid.layouts import parse_layout
+from torchrl_dceo.envs.grid.maps import nine_rooms
 
 SMALL = "S.#\n.XG\n..."
 

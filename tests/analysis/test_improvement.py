@@ -5,8 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
-from torchrl_dceo.analysis.improvement import improvements, pairwise_improvement, share_better
+from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.statistics.improvement import (
+    improvements,
+    pairwise_improvement,
+    share_better,
+)
 
 INF, NAN = math.inf, math.nan
 

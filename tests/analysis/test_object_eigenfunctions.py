@@ -3,15 +3,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.analysis.object_eigenfunctions import (
+from torchrl_dceo.analysis.figures.positions import (
     draw_object_eigenfunctions,
     object_layout,
     separation,
 )
-from torchrl_dceo.analysis.pair_spectra import pair_eigenfunctions
-from torchrl_dceo.envs.minigrid_worlds import EscapeRoom
-from torchrl_dceo.envs.minigrid_worlds.state_table import KeyDoorTableEnv, list_states
-from torchrl_dceo.training.representation import RepresentationConfig, learn_representation
+from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
+from torchrl_dceo.envs.minigrid import EscapeRoom
+from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
+from torchrl_dceo.studies.experiments.representation import (
+    RepresentationConfig,
+    learn_representation,
+)
 
 
 def test_separation_against_a_loop():

@@ -14,7 +14,7 @@ from torchrl_dceo.analysis import (
     solved_option_values,
 )
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.envs.maps import nine_rooms
+from torchrl_dceo.envs.grid.maps import nine_rooms
 
 
 def reachable(next_state: list[list[int]], start: int) -> set[int]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.analysis.position_values import draw_position_values, position_values
+from torchrl_dceo.analysis.figures.positions import draw_position_values, position_values
 
 
 def test_means_over_equal_positions():

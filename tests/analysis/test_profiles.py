@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
-from torchrl_dceo.analysis.profiles import performance_profile, profiles_of_study
+from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.statistics.improvement import performance_profile, profiles_of_study
 
 
 def test_the_profile_by_hand():

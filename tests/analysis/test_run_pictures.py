@@ -20,7 +20,7 @@ from torchrl_dceo.analysis import (
     save_analysis,
     state_values,
 )
-from torchrl_dceo.analysis.plot import main
+from torchrl_dceo.cli.plot import main
 from torchrl_dceo.envs import RubiksCubeEnv, make_env
 from torchrl_dceo.modules import EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
@@ -144,7 +144,13 @@ def test_the_command_draws_and_names_the_pictures(run_dir, capsys):
 
 
 def test_the_command_runs_as_a_module(tmp_path):
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "torchrl_dceo.analysis.plot"]
+    command = [
+        sys.executable,
+        "-W",
+        "error::RuntimeWarning",
+        "-m",
+        "torchrl_dceo.cli.plot",
+    ]
     result = subprocess.run([*command, str(tmp_path / "none")], capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.strip() == f"there is no run directory at {tmp_path / 'none'}"

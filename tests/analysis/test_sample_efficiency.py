@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.sample_efficiency import sample_efficiency
-from torchrl_dceo.analysis.study_folder import AgentRuns
+from torchrl_dceo.analysis.statistics.comparison import AgentRuns
+from torchrl_dceo.analysis.statistics.learning_speed import sample_efficiency
 
 
 def run(values, frames=None):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from torchrl_dceo.analysis import cosine_similarity, exact_eigenfunctions
-from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.layouts import parse_layout
-from torchrl_dceo.envs.maps import maze, nine_rooms, nine_rooms_topology_switch, rooms
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.layouts import parse_layout
+from torchrl_dceo.envs.grid.maps import maze, nine_rooms, nine_rooms_topology_switch, rooms
 
 
 def path_functions(n, d):

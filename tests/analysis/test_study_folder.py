@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from torchrl_dceo.analysis import read_progress
-from torchrl_dceo.analysis.study_folder import collect_run, read_study
+from torchrl_dceo.analysis.statistics.comparison import collect_run, read_study
 
 CONFIG = """total_frames: {total}
 seed: {seed}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.envs.area_resize import AreaResize
+from torchrl_dceo.envs.atari.env import AreaResize
 
 
 def _plain(picture: torch.Tensor, new_size: tuple[int, int]) -> torch.Tensor:

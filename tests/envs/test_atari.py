@@ -15,10 +15,8 @@ from torchrl_dceo.envs import (
     num_states,
     set_env_state,
 )
-from torchrl_dceo.envs.area_resize import AreaResize
-from torchrl_dceo.envs.atari import AtariEnv
-from torchrl_dceo.envs.atari_console import Console
-from torchrl_dceo.envs.atari_games import MONTEZUMA, RamMap, game_names, rom_path
+from torchrl_dceo.envs.atari.base import MONTEZUMA, Console, RamMap, game_names, rom_path
+from torchrl_dceo.envs.atari.env import AreaResize, AtariEnv
 from torchrl_dceo.training.evaluation import evaluate
 
 

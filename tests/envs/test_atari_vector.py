@@ -8,8 +8,8 @@ from torchrl.envs.utils import check_env_specs
 
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import get_env_state, make_env, set_env_state
-from torchrl_dceo.envs.atari import AtariEnv
-from torchrl_dceo.envs.atari_vector import AtariVectorEnv
+from torchrl_dceo.envs.atari.env import AtariEnv
+from torchrl_dceo.envs.atari.vector import AtariVectorEnv
 
 
 def _play(env, actions, **kwargs):

@@ -7,7 +7,7 @@ import torch
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_dceo.envs import RubiksCubeEnv
-from torchrl_dceo.envs.cube_moves import (
+from torchrl_dceo.envs.cube import (
     CUBE_ACTIONS,
     apply_moves,
     cube_graph,

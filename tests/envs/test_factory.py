@@ -23,7 +23,7 @@ from torchrl_dceo.envs import (
     num_states,
     set_env_state,
 )
-from torchrl_dceo.envs.layouts import parse_layout
+from torchrl_dceo.envs.grid.layouts import parse_layout
 
 MAP = "S..\n.#.\n..G"
 OBJECT_WORLDS = ["EscapeRoom", "RoomsWithObstacles", "ObstructedKey"]

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.layouts import ACTIONS, MOVES, parse_layout
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.layouts import ACTIONS, MOVES, parse_layout
 
 SMALL = "####\n#S.#\n#.G#\n####"
 

@@ -4,8 +4,8 @@ from collections import deque
 
 import pytest
 
-from torchrl_dceo.envs.layouts import parse_layout
-from torchrl_dceo.envs.maps import (
+from torchrl_dceo.envs.grid.layouts import parse_layout
+from torchrl_dceo.envs.grid.maps import (
     MAPS,
     four_rooms,
     grid_maze,

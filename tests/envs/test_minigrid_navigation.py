@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.maps import (
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.maps import (
     four_rooms,
     grid_maze,
     maze,
     nine_rooms,
     nine_rooms_topology_switch,
 )
-from torchrl_dceo.envs.minigrid_worlds.navigation import (
+from torchrl_dceo.envs.minigrid.rooms import (
     FourRooms,
     GridMaze,
     Maze,

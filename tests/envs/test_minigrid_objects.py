@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from torchrl_dceo.envs.minigrid_worlds import EscapeRoom, KeyDoorWorld, ObstructedKey
-from torchrl_dceo.envs.minigrid_worlds.escape_room import escape_room
-from torchrl_dceo.envs.minigrid_worlds.obstructed_key import obstructed_key
-from torchrl_dceo.envs.tiles import TILE_KINDS
+from torchrl_dceo.envs.grid.tiles import TILE_KINDS
+from torchrl_dceo.envs.minigrid import EscapeRoom, KeyDoorWorld, ObstructedKey
+from torchrl_dceo.envs.minigrid.key_and_door import escape_room, obstructed_key
 
 PICKUP, TOGGLE = 4, 5
 STEPS = [(0, -1), (1, 0), (0, 1), (-1, 0)]

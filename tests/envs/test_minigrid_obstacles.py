@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from torchrl_dceo.envs.minigrid_worlds import RoomsWithObstacles
-from torchrl_dceo.envs.minigrid_worlds.cells import KIND, Obstacle
+from torchrl_dceo.envs.minigrid import RoomsWithObstacles
+from torchrl_dceo.envs.minigrid.cells import KIND, Obstacle
 
 UP, RIGHT, DOWN, LEFT = range(4)
 STEPS = [(0, -1), (1, 0), (0, 1), (-1, 0)]

@@ -21,8 +21,10 @@ from minigrid.wrappers import (
 from torchrl.envs import GymEnv
 from torchrl.envs.utils import check_env_specs
 
-from torchrl_dceo.envs.layouts import ACTIONS
-from torchrl_dceo.envs.minigrid_worlds import (
+from torchrl_dceo.envs.env_state import pack_generator
+from torchrl_dceo.envs.grid.layouts import ACTIONS
+from torchrl_dceo.envs.grid.tiles import TILE_KINDS, tile
+from torchrl_dceo.envs.minigrid import (
     OBJECT_ACTIONS,
     WORLDS,
     EscapeRoom,
@@ -32,9 +34,7 @@ from torchrl_dceo.envs.minigrid_worlds import (
     register_worlds,
     world_id,
 )
-from torchrl_dceo.envs.minigrid_worlds.cells import KIND, kind_of, make_object
-from torchrl_dceo.envs.minigrid_worlds.generator_state import pack_generator
-from torchrl_dceo.envs.tiles import TILE_KINDS, tile
+from torchrl_dceo.envs.minigrid.cells import KIND, kind_of, make_object
 
 ROOM = ["#####", "#...#", "#.S.#", "#...#", "#####"]
 every_world = pytest.mark.parametrize("name", WORLDS)

@@ -64,7 +64,7 @@ def test_saved_state_continues_identically():
 
 
 def test_coverage_has_no_goal():
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     env = MiniWorldFourRooms(coverage=True)
     env.reset(seed=0)
@@ -121,7 +121,7 @@ def test_gymnasium_knows_the_worlds():
     import gymnasium as gym
     from gymnasium.utils.env_checker import check_env
 
-    import torchrl_dceo.envs.miniworld_worlds  # noqa: F401
+    import torchrl_dceo.envs.miniworld  # noqa: F401
 
     env = gym.make("torchrl_dceo/MyWayHomeSparse-v0", render_mode="rgb_array")
     check_env(env.unwrapped, skip_render_check=True)

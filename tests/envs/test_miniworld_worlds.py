@@ -17,14 +17,14 @@ pytestmark = needs_miniworld
 
 @pytest.fixture(scope="module")
 def four_rooms():
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     return MiniWorldFourRooms()
 
 
 @pytest.fixture(scope="module")
 def my_way_home():
-    from torchrl_dceo.envs.miniworld_worlds import MyWayHomeSparse
+    from torchrl_dceo.envs.miniworld import MyWayHomeSparse
 
     return MyWayHomeSparse()
 
@@ -35,7 +35,7 @@ def packages_four_rooms():
     from miniworld.envs.fourrooms import FourRooms
     from miniworld.opengl import Texture
 
-    import torchrl_dceo.envs.miniworld_worlds  # noqa: F401  (headless)
+    import torchrl_dceo.envs.miniworld  # noqa: F401  (headless)
 
     # Ours are in use already, and stay in use; the package finds none and loads its own.
     Texture.tex_cache.clear()
@@ -77,7 +77,7 @@ def test_the_next_episodes_are_the_packages_too(four_rooms, packages_four_rooms)
 
 def test_distinct_walls_tell_the_rooms_apart(four_rooms):
     """Without them, a corner looks the same in every room."""
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     corners = np.array([[-1.6, 1.6], [6.4, 1.6], [-1.6, -6.4], [6.4, -6.4]])
     for world, least, most in (
@@ -109,7 +109,7 @@ def test_reward_and_end_at_the_box(four_rooms):
 
 
 def test_time_is_up_without_termination():
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     env = MiniWorldFourRooms(max_steps=3, coverage=True)
     env.reset(seed=0)
@@ -140,7 +140,7 @@ def walk_to(env, x: float, z: float) -> list[tuple[float, bool]]:
 
 def test_the_way_home(my_way_home):
     """The documented way leads to the goal, gives +1 once, and takes about as long as documented."""
-    from torchrl_dceo.envs.miniworld_worlds.my_way_home import GOAL, HALLWAYS, START
+    from torchrl_dceo.envs.miniworld.my_way_home import GOAL, HALLWAYS, START
 
     env = my_way_home
     env.reset(seed=0)
@@ -154,7 +154,7 @@ def test_the_way_home(my_way_home):
 
 
 def test_the_hallways_make_a_tree(my_way_home):
-    from torchrl_dceo.envs.miniworld_worlds.my_way_home import HALLWAYS, ROOMS
+    from torchrl_dceo.envs.miniworld.my_way_home import HALLWAYS, ROOMS
 
     assert len(HALLWAYS) == len(ROOMS) - 1
     reached = {"A"}
@@ -230,7 +230,7 @@ def test_observe_at_changes_nothing_and_sees_what_the_agent_would(name, four_roo
 
 
 def test_views_are_what_the_agent_would_see_turning_its_head(four_rooms):
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     around = MiniWorldFourRooms(views=4)
     turns = round(90 / around.params.sample(None, "turn_step"))  # of 15 degrees
@@ -257,7 +257,7 @@ def test_views_are_what_the_agent_would_see_turning_its_head(four_rooms):
 
 
 def test_bad_values(four_rooms):
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     for settings, message in (
         ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
@@ -272,7 +272,7 @@ def test_bad_values(four_rooms):
 
 
 def test_a_saved_state_of_another_kind_is_refused(four_rooms):
-    from torchrl_dceo.envs.miniworld_worlds import MiniWorldFourRooms
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     other = MiniWorldFourRooms(coverage=True)
     four_rooms.reset(seed=0)

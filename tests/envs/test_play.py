@@ -12,7 +12,7 @@ import pygame
 import pytest
 
 from torchrl_dceo.envs import play as play_module
-from torchrl_dceo.envs.minigrid_worlds import KeyDoorWorld, NineRooms, world_id
+from torchrl_dceo.envs.minigrid import KeyDoorWorld, NineRooms, world_id
 from torchrl_dceo.envs.play import decode_keys, draw_ansi, main, play
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.envs.slip import Slip
+from torchrl_dceo.envs.table_env import Slip
 
 
 def test_overwrites_as_often_as_told_by_every_action_alike():

@@ -6,8 +6,8 @@ import pytest
 
 from torchrl_dceo.analysis import exact_eigenfunctions
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.envs.layouts import parse_layout
-from torchrl_dceo.envs.study_maps import STUDY_MAPS, find_map
+from torchrl_dceo.envs.grid.layouts import parse_layout
+from torchrl_dceo.envs.grid.maps import STUDY_MAPS, find_map
 
 STATES = {
     "GridRoom1": 221,

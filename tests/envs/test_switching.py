@@ -7,13 +7,13 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs.utils import check_env_specs
 
-from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.maps import (
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.maps import (
     nine_rooms,
     nine_rooms_goal_switch,
     nine_rooms_topology_switch,
 )
-from torchrl_dceo.envs.switching import SwitchingGridWorldEnv
+from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
 
 # A corridor whose ends swap; then its middle closes.
 CORRIDOR = ("S...G", "G...S", "S.X.S")

@@ -22,7 +22,7 @@ from torchrl_dceo.envs import (
     find_transform,
     num_states,
 )
-from torchrl_dceo.envs.shared_table import SharedTable
+from torchrl_dceo.envs.transforms import SharedTable
 
 
 def _cube(**kwargs):

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
-from torchrl_dceo.modules._direct import output_of
+from torchrl_dceo._fast.parameters import output_of
 
 
 class Two(nn.Module):

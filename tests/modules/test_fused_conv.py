@@ -14,8 +14,8 @@ from torchrl.data import Categorical
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss, HardUpdate
 
+from torchrl_dceo._fast.convolution import fused_conv_net
 from torchrl_dceo.modules import OptionQValueActor, networks
-from torchrl_dceo.modules.fused_conv import fused_conv_net
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet, grid_net, nature_net
 from torchrl_dceo.objectives import OptionDQNLoss
 

@@ -6,7 +6,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.envs.maps import MAPS, nine_rooms
+from torchrl_dceo.envs.grid.maps import MAPS, nine_rooms
 from torchrl_dceo.modules.networks import (
     ConvNet,
     MultiHeadNet,

@@ -5,8 +5,8 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from torchrl_dceo.modules import _swap
-from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo._fast import parameters as _swap
+from torchrl_dceo._fast.parameters import swapped
 from torchrl_dceo.modules.networks import MultiHeadNet, grid_net
 
 

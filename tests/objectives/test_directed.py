@@ -9,7 +9,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from torchrl_dceo.analysis import exact_eigenfunctions
-from torchrl_dceo.analysis.pair_spectra import pair_eigenfunctions
+from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 
 STATES, D = 7, 4

@@ -17,7 +17,7 @@ sys.path.insert(0, str(RECIPES))
 import launch  # noqa: E402
 import representation as recipe  # noqa: E402
 
-from torchrl_dceo.training.representation import RepresentationConfig  # noqa: E402
+from torchrl_dceo.studies.experiments.representation import RepresentationConfig  # noqa: E402
 
 
 def test_the_yaml_has_exactly_the_fields_of_the_dataclass():

@@ -106,7 +106,9 @@ def test_the_program_takes_the_arguments(job, monkeypatch, tmp_path, quick=True)
         raise Checked
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
-    monkeypatch.setattr("torchrl_dceo.runtime.tune_process", stop)  # the first thing after a look
+    monkeypatch.setattr(
+        "torchrl_dceo._fast.process.tune_process", stop
+    )  # the first thing after a look
     monkeypatch.setattr(sys, "argv", [str(script), *given])
     with pytest.raises(Checked):
         runpy.run_path(str(script), run_name="__main__")

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from fake_study import wait_for
 
-from torchrl_dceo.studies import cli, worker
+from torchrl_dceo.cli import study as cli
+from torchrl_dceo.studies import worker
 from torchrl_dceo.studies.executors import RayExecutor, SlurmExecutor, make_executor
-from torchrl_dceo.studies.run_state import prepare, read_run, read_state
-from torchrl_dceo.studies.study_run import StudyFolders, StudyRun
+from torchrl_dceo.studies.job_state import prepare, read_run, read_state
+from torchrl_dceo.studies.runner import StudyFolders, StudyRun
 
 ALL = [("dceo", 0), ("ddqn", 0), ("dceo", 1), ("ddqn", 1)]
 

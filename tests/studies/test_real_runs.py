@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fake_study import wait_for
 
-from torchrl_dceo.studies import cli
+from torchrl_dceo.cli import study as cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def test_a_study_of_one_run_ends_in_a_page(tmp_path, capsys):
 
 MINE = """
 from torchrl_dceo.studies import Grid, Preset, Study
-from torchrl_dceo.studies.catalogue.sizes import SMOKE
+from torchrl_dceo.studies.catalogue.deep import SMOKE
 
 own = ["update_period=8", "checkpoint_period=1000"]
 small = [each for each in SMOKE if not each.startswith(("update_period", "checkpoint_period"))]

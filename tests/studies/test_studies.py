@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from fake_study import wait_for
 
-from torchrl_dceo.studies import cli, worker
-from torchrl_dceo.studies.run_state import read_run, read_state
+from torchrl_dceo.cli import study as cli
+from torchrl_dceo.studies import worker
+from torchrl_dceo.studies.job_state import read_run, read_state
 
 ALL = [("dceo", 0), ("ddqn", 0), ("dceo", 1), ("ddqn", 1)]
 

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_dceo.envs import GridWorldEnv, RubiksCubeEnv
-from torchrl_dceo.envs.maps import four_rooms
+from torchrl_dceo.envs.grid.maps import four_rooms
 from torchrl_dceo.tabular import TransitionGraph
 
 

@@ -4,7 +4,7 @@ import torch
 
 from torchrl_dceo.envs import GridWorldEnv, StateCounts, find_transform, make_env
 from torchrl_dceo.tabular import QTable
-from torchrl_dceo.tabular.measures import TabularMeasures, evaluate_greedy
+from torchrl_dceo.tabular.q_learning import TabularMeasures, evaluate_greedy
 
 
 def test_counts_and_returns_equal_those_of_the_environment():

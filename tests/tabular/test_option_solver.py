@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.envs.maps import four_rooms
+from torchrl_dceo.envs.grid.maps import four_rooms
 from torchrl_dceo.tabular import RODCycle, TransitionGraph, solve_options
 
 

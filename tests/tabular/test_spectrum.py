@@ -7,7 +7,7 @@ import torch
 
 from torchrl_dceo.analysis import exact_eigenfunctions
 from torchrl_dceo.envs import GridWorldEnv, RubiksCubeEnv
-from torchrl_dceo.envs.maps import four_rooms
+from torchrl_dceo.envs.grid.maps import four_rooms
 from torchrl_dceo.tabular import laplacian_eigenvectors
 
 

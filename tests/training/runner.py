@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
-from torchrl_dceo.runtime import tune_process
 from torchrl_dceo.training import train
 
 SMALL = {

@@ -15,7 +15,7 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import EigenReward
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.training import load_options, save_options
-from torchrl_dceo.training.network_spec import build_network, describe_network
+from torchrl_dceo.training.option_io import build_network, describe_network
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_frozen_or_not(tmp_path):
 
 
 def test_in_a_fresh_process(tmp_path):
-    """Neither the agent nor its builder is needed to load."""
+    """Nothing but the file is needed to load: no agent is built, and no Hydra imported."""
     agent, _ = make(num_options=2, dimensions=3)
     save_options(tmp_path, agent)
     code = f"""
 import sys
-from torchrl_dceo.training.artifact import load_options
-assert "torchrl_dceo.agents" not in sys.modules
+from torchrl_dceo.training.option_io import load_options
+assert "hydra" not in sys.modules
 print(load_options({str(tmp_path)!r}).options.num_options)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -14,7 +14,7 @@ from worker_runs import ROOMS, act_by_what_is_learned, check_rows, make_trainer,
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, make_env
 from torchrl_dceo.training import CollectorConfig, train
-from torchrl_dceo.training.workers import STAMP
+from torchrl_dceo.training.collection.workers import STAMP
 
 KINDS = ("multi_sync", "multi_async")
 

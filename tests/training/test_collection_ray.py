@@ -14,7 +14,7 @@ from worker_runs import ROOMS, act_by_what_is_learned, check_rows, make_trainer,
 import torchrl_dceo
 from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.training import CollectorConfig
-from torchrl_dceo.training.workers import STAMP
+from torchrl_dceo.training.collection.workers import STAMP
 
 ray = pytest.importorskip("ray")
 

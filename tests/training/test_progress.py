@@ -5,7 +5,7 @@ import multiprocessing
 
 import pytest
 
-from torchrl_dceo.training.progress import ProgressLine
+from torchrl_dceo.training.logging.metrics import ProgressLine
 
 
 class Terminal(io.StringIO):

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from torchrl_dceo.training.representation import (
+from torchrl_dceo.studies.experiments.representation import (
     OBJECTIVES,
     RepresentationConfig,
     StateNet,

@@ -12,8 +12,7 @@ from training_runs import logged_frames, rows
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer, train
-from torchrl_dceo.training.fingerprint import first_difference
-from torchrl_dceo.training.run_lock import RunLock
+from torchrl_dceo.training.checkpoint.files import RunLock, first_difference
 
 
 def make_trainer(

@@ -8,7 +8,12 @@ import torch
 
 from torchrl_dceo.data.persistence import load_state, save_state
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
-from torchrl_dceo.training.run_state import get_generators, get_world, set_generators, set_world
+from torchrl_dceo.training.checkpoint.state import (
+    get_generators,
+    get_world,
+    set_generators,
+    set_world,
+)
 
 
 def draw() -> list[float]:

@@ -8,20 +8,23 @@ from typing import Any, NamedTuple
 
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.centring import with_centring
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import with_centring
 from torchrl_dceo.agents.cic import CICConfig, make_cic
 from torchrl_dceo.agents.counts import CountsConfig, make_counts
-from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
-from torchrl_dceo.agents.dceo_two_phase import DCEOTwoPhaseConfig, make_dceo_two_phase
+from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
 from torchrl_dceo.agents.dco import DCOConfig, make_dco
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.agents.diayn import DIAYNConfig, make_diayn
 from torchrl_dceo.agents.ez_greedy import EZGreedyConfig, make_ez_greedy
-from torchrl_dceo.agents.rainbow import RainbowConfig, make_rainbow
-from torchrl_dceo.agents.rainbow_dceo import RainbowDCEOConfig, make_rainbow_dceo
+from torchrl_dceo.agents.rainbow import (
+    RainbowConfig,
+    RainbowDCEOConfig,
+    make_rainbow,
+    make_rainbow_dceo,
+)
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.agents.tabular_learner import with_tabular_learner
-from torchrl_dceo.training.agent import Agent
 from torchrl_dceo.typos import choices
 
 __all__ = ["AGENTS", "choices", "make_agent"]

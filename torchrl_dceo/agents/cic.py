@@ -8,17 +8,16 @@ from typing import Literal
 from tensordict.nn import TensorDictModule
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.option_agent import make_option_agent
-from torchrl_dceo.agents.parts import (
-    LearnerConfig,
-    OptionConfig,
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import (
     centred,
     make_network_fn,
     observation_key,
 )
+from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.modules import CICReward, SkillScores
 from torchrl_dceo.objectives import CICLoss
-from torchrl_dceo.training.agent import Agent
 
 
 @dataclass

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.modules import CountBonus
-from torchrl_dceo.training.agent import Agent
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""``dceo``: fully online Deep Covering Eigenoptions, the paper's Algorithm 1."""
+"""Deep covering eigenoptions: online, and in two phases."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from dataclasses import dataclass
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import make_eigen_reward, make_laplacian
+from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig, OptionConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
-from torchrl_dceo.agents.parts import (
-    LaplacianConfig,
-    LearnerConfig,
-    OptionConfig,
-    make_eigen_reward,
-    make_laplacian,
-)
-from torchrl_dceo.training.agent import Agent
 
 
 @dataclass
@@ -44,3 +39,15 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,
     )
+
+
+@dataclass
+class DCEOTwoPhaseConfig(DCEOConfig):
+    """Settings of ``dceo_two_phase``: those of ``dceo`` and the length of the discovery."""
+
+    discovery_frames: int = 100_000  # T_discovery; ours
+
+
+def make_dceo_two_phase(env: EnvBase, config: DCEOTwoPhaseConfig) -> Agent:
+    """Builds the agent: ε = 1 in the reward-free world first, then a frozen option set serves the main learner."""
+    return make_dceo(env, config, discovery_frames=config.discovery_frames)

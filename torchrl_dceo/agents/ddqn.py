@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from torchrl.envs import EnvBase
 from torchrl.modules import EGreedyModule
 
-from torchrl_dceo.agents.parts import (
-    LearnerConfig,
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import (
     make_main_learner,
     make_optimizer,
     make_replay_settings,
     make_targets,
 )
+from torchrl_dceo.agents.configs import LearnerConfig
 from torchrl_dceo.modules.policy import PolicySequence
-from torchrl_dceo.training.agent import Agent
 
 
 @dataclass

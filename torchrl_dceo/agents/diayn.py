@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from tensordict.nn import TensorDictModule
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.option_agent import make_option_agent
-from torchrl_dceo.agents.parts import (
-    LearnerConfig,
-    OptionConfig,
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import (
     centred,
     make_network_fn,
     observation_key,
 )
+from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.modules import DIAYNReward
 from torchrl_dceo.objectives import DIAYNLoss
-from torchrl_dceo.training.agent import Agent
 
 
 @dataclass

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.parts import (
-    LearnerConfig,
-    OptionConfig,
+from torchrl_dceo.agents.agent import Agent, Phase
+from torchrl_dceo.agents.builders import (
     make_explorer,
     make_main_learner,
     make_optimizer,
@@ -17,8 +16,8 @@ from torchrl_dceo.agents.parts import (
     make_replay_settings,
     make_targets,
 )
+from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
 from torchrl_dceo.modules.policy import PolicySequence
-from torchrl_dceo.training.agent import Agent, Phase
 
 
 def make_option_agent(

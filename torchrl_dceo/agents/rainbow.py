@@ -1,4 +1,4 @@
-"""``rainbow``: C51, dueling, double, n-step, prioritized replay; no noisy networks, as in the DCEO authors' code."""
+"""Rainbow, alone and as the main learner and options of DCEO."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Literal
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.dceo import DCEOConfig, make_dceo
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
-from torchrl_dceo.training.agent import Agent
 
 
 @dataclass
@@ -31,3 +32,21 @@ class RainbowConfig(DDQNConfig):
 def make_rainbow(env: EnvBase, config: RainbowConfig) -> Agent:
     """Builds the agent: ``ddqn`` with another learner and other defaults."""
     return make_ddqn(env, config)
+
+
+@dataclass
+class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
+    """Settings of ``rainbow_dceo``: those of ``dceo``, with the authors' values for Atari, ``rainbow``'s among them."""
+
+    num_options: int = 5  # the paper, in 3D and Atari
+    option_gamma: float | None = None  # the authors: the main learner's
+    one_step_options: bool = False  # the authors: n steps, as the main learner
+    dimensions: int | None = 20  # the authors
+    norm: Literal["squared", "log1p"] = "log1p"  # the authors
+    barrier: float = 1.0  # the authors: no factor
+    reward_mode: Literal["telescoped", "discounted", "potential"] = "telescoped"  # the authors
+
+
+def make_rainbow_dceo(env: EnvBase, config: RainbowDCEOConfig) -> Agent:
+    """Builds the agent: ``dceo`` with distributions of returns, and other defaults."""
+    return make_dceo(env, config)

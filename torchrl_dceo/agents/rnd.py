@@ -8,10 +8,14 @@ from torch import nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import RNDLoss
 
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import (
+    make_network_fn,
+    make_optimizer,
+    observation_key,
+)
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
-from torchrl_dceo.agents.parts import make_network_fn, make_optimizer, observation_key
 from torchrl_dceo.modules import RNDBonus, RunningNormalizer
-from torchrl_dceo.training.agent import Agent
 
 
 @dataclass

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import DQNLoss, LossModule
 
-from torchrl_dceo.agents.parts import LearnerConfig, make_targets
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import make_targets
+from torchrl_dceo.agents.configs import LearnerConfig
 from torchrl_dceo.envs import num_states
 from torchrl_dceo.modules import GreedyActor
 from torchrl_dceo.modules.policy import PolicySequence
-from torchrl_dceo.training.agent import Agent
 
 __all__ = ["AdamWithTables", "StateTable", "with_tabular_learner"]
 

@@ -1,34 +1,36 @@
 """Exact spectra, the measures that compare what was learned with them, and the pictures of a run."""
 
-from torchrl_dceo.analysis.adaptation import Adaptation, adaptations
-from torchrl_dceo.analysis.aggregates import Aggregate, aggregate, interquartile_mean
-from torchrl_dceo.analysis.curves import Progress, draw_learning_curve, read_progress
-from torchrl_dceo.analysis.figures import draw_eigenfunctions, draw_options, draw_visits
-from torchrl_dceo.analysis.improvement import (
-    Improvement,
-    improvements,
-    pairwise_improvement,
-    share_better,
-)
-from torchrl_dceo.analysis.option_quality import (
+from torchrl_dceo.analysis.figures.curves import Progress, draw_learning_curve, read_progress
+from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
+from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames, save_rollout_gif
+from torchrl_dceo.analysis.figures.run import draw_run, map_figures
+from torchrl_dceo.analysis.run_files import RunAnalysis, load_analysis, save_analysis
+from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
+from torchrl_dceo.analysis.spectra.options import (
     OptionClimb,
+    followed_eigenfunctions,
     greedy_path,
     option_climb,
-    solved_option_values,
-)
-from torchrl_dceo.analysis.profiles import performance_profile
-from torchrl_dceo.analysis.rollouts import draw_rollout, rollout_frames, save_rollout_gif
-from torchrl_dceo.analysis.run_pictures import draw_run, map_figures
-from torchrl_dceo.analysis.sample_efficiency import SampleEfficiency, sample_efficiency
-from torchrl_dceo.analysis.similarity import Similarity, cosine_similarity
-from torchrl_dceo.analysis.spectra import exact_eigenfunctions
-from torchrl_dceo.analysis.state_values import (
-    followed_eigenfunctions,
     reachable_states,
+    solved_option_values,
     state_values,
     table_world,
 )
-from torchrl_dceo.analysis.stored import RunAnalysis, load_analysis, save_analysis
+from torchrl_dceo.analysis.spectra.similarity import Similarity, cosine_similarity
+from torchrl_dceo.analysis.statistics.aggregates import Aggregate, aggregate, interquartile_mean
+from torchrl_dceo.analysis.statistics.improvement import (
+    Improvement,
+    improvements,
+    pairwise_improvement,
+    performance_profile,
+    share_better,
+)
+from torchrl_dceo.analysis.statistics.learning_speed import (
+    Adaptation,
+    SampleEfficiency,
+    adaptations,
+    sample_efficiency,
+)
 
 __all__ = [
     "Adaptation",

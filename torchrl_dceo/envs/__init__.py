@@ -1,15 +1,15 @@
 """The worlds of the paper: torch-native grids, the cube, MiniGrid object worlds and Atari games.
 
-The MiniGrid worlds themselves are in :mod:`torchrl_dceo.envs.minigrid_worlds`, which registers them
+The MiniGrid worlds themselves are in :mod:`torchrl_dceo.envs.minigrid`, which registers them
 with gymnasium when it is imported; :func:`make_env` does so when it builds one. The Atari environments are in
-:mod:`torchrl_dceo.envs.atari` and :mod:`torchrl_dceo.envs.atari_vector`, imported when a game is asked for.
+:mod:`torchrl_dceo.envs.atari.env` and :mod:`torchrl_dceo.envs.atari.vector`, imported when a game is asked for.
 """
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv
 from torchrl_dceo.envs.env_state import get_env_state, set_env_state
 from torchrl_dceo.envs.factory import env_settings, list_envs, make_env
-from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.switching import SwitchingGridWorldEnv, current_map, follow_map
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv, current_map, follow_map
 from torchrl_dceo.envs.table_env import TableEnv
 from torchrl_dceo.envs.transforms import (
     ActionNoise,

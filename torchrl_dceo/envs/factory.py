@@ -22,11 +22,11 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
-from torchrl_dceo.envs import maps
 from torchrl_dceo.envs.cube import RubiksCubeEnv
-from torchrl_dceo.envs.grid_world import GridWorldEnv
-from torchrl_dceo.envs.layouts import Layout
-from torchrl_dceo.envs.switching import SwitchingGridWorldEnv
+from torchrl_dceo.envs.grid import maps
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.layouts import Layout
+from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
 
 __all__ = ["env_settings", "list_envs", "make_env"]
@@ -96,7 +96,7 @@ def _side_by_side(
 
 def _minigrid(name: str) -> _World:
     # MiniGrid takes a second to import: only when one of its worlds is asked for.
-    from torchrl_dceo.envs.minigrid_worlds import WORLDS
+    from torchrl_dceo.envs.minigrid import WORLDS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
     if short not in WORLDS:
@@ -111,19 +111,19 @@ def _minigrid(name: str) -> _World:
 
 
 def _make_minigrid(name: str, **settings: Any) -> EnvBase:
-    from torchrl_dceo.envs.minigrid_env import MiniGridWorldEnv
+    from torchrl_dceo.envs.gym import MiniGridWorldEnv
 
     return MiniGridWorldEnv(name, **settings)
 
 
 def _miniworld(name: str) -> _World:
     # Needs an extra and Mesa's libraries, and says so if they are missing.
-    from torchrl_dceo.envs.miniworld_worlds import WORLDS
+    from torchrl_dceo.envs.miniworld import WORLDS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
-        from torchrl_dceo.envs.miniworld_env import MiniWorldEnv3D
+        from torchrl_dceo.envs.gym import MiniWorldEnv3D
 
         make = functools.partial(MiniWorldEnv3D, short, **settings)
         return _side_by_side(short, make, batch_size, parallel)
@@ -138,8 +138,8 @@ def _gym_id(name: str) -> str:
 
 def _atari(name: str) -> _World:
     # ale-py is only imported when a game is asked for.
-    from torchrl_dceo.envs.atari import AtariEnv
-    from torchrl_dceo.envs.atari_games import rom_path
+    from torchrl_dceo.envs.atari.base import rom_path
+    from torchrl_dceo.envs.atari.env import AtariEnv
 
     game = name.removeprefix(_ATARI_PREFIX)
     rom_path(game)  # or an error that names the game that was meant
@@ -151,7 +151,7 @@ def _atari(name: str) -> _World:
             if num_threads:
                 raise ValueError(f"num_threads={num_threads} has no use without vector=True")
             return AtariEnv(game, batch_size=batch_size, **settings)
-        from torchrl_dceo.envs.atari_vector import AtariVectorEnv
+        from torchrl_dceo.envs.atari.vector import AtariVectorEnv
 
         for setting in ("positions", "ram", "life_ends"):
             if settings.pop(setting, None):
@@ -263,9 +263,9 @@ def make_env(
             reward and no goal) for all of them; ``observation``, ``tile_size``, ``goal_visible``, ``goals``,
             ``starts`` for grids; ``room_size``, ``switch_steps``, ``max_depth``, ``num_obstacles``, …;
             ``parallel=True`` runs object worlds in processes of their own. Of Atari games, those of
-            :class:`~torchrl_dceo.envs.atari.AtariEnv`; ``clip_rewards`` (default ``True``: to [-1, 1] for
+            :class:`~torchrl_dceo.envs.atari.env.AtariEnv`; ``clip_rewards`` (default ``True``: to [-1, 1] for
             learning, while ``episode_reward`` stays true); ``vector=True`` for ALE's threads, see
-            :class:`~torchrl_dceo.envs.atari_vector.AtariVectorEnv`, with ``num_threads``.
+            :class:`~torchrl_dceo.envs.atari.vector.AtariVectorEnv`, with ``num_threads``.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 import gymnasium as gym
 import pygame
 
-from torchrl_dceo.envs.minigrid_worlds import WORLDS, MiniGridWorld, world_id
-from torchrl_dceo.envs.minigrid_worlds.cells import KIND
-from torchrl_dceo.envs.tiles import TILE_KINDS, tile
+from torchrl_dceo.envs.grid.tiles import TILE_KINDS, tile
+from torchrl_dceo.envs.minigrid import WORLDS, MiniGridWorld, world_id
+from torchrl_dceo.envs.minigrid.cells import KIND
 
 __all__ = ["decode_keys", "draw_ansi", "main", "play"]
 
@@ -48,7 +48,7 @@ def draw_ansi(world: MiniGridWorld) -> str:
     """Returns the world as coloured text, two characters a cell, with the goal even if it is hidden.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid_worlds import EscapeRoom
+        >>> from torchrl_dceo.envs.minigrid import EscapeRoom
         >>> from torchrl_dceo.envs.play import draw_ansi
         >>> world = EscapeRoom(room_size=3)
         >>> _ = world.reset(seed=0)
@@ -106,7 +106,7 @@ def play(
         The return of each episode that was begun.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid_worlds import FourRooms
+        >>> from torchrl_dceo.envs.minigrid import FourRooms
         >>> from torchrl_dceo.envs.play import play
         >>> said = []
         >>> play(FourRooms(slip=0.0), ["right", "x", "q"], said.append, seed=0)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchrl.data import Categorical, TensorSpec
 from torchrl.modules import DistributionalQValueActor
 
-from torchrl_dceo.modules._direct import output_of
+from torchrl_dceo._fast.parameters import output_of
 
 __all__ = ["DistributionalGreedyActor", "DuelingDistribution", "expected_value", "make_support"]
 

@@ -9,7 +9,7 @@ from tensordict.nn import dispatch, skip_existing
 from torchrl.modules import QValueActor
 from torchrl.modules.tensordict_module.actors import QValueModule
 
-from torchrl_dceo.modules._direct import output_of
+from torchrl_dceo._fast.parameters import output_of
 
 __all__ = ["GreedyActor"]
 

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from torchrl_dceo.modules.fused_conv import fused_conv_net
+from torchrl_dceo._fast.convolution import fused_conv_net
 
 __all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "nature_net"]
 
@@ -32,7 +32,7 @@ class ConvNet(nn.Module):
     width is computed when the network is built, so that optimizers and functional losses can be made at once.
 
     On a CPU, for images up to 8192 entries, all layers run as one autograd node,
-    :func:`~torchrl_dceo.modules.fused_conv.fused_conv_net`: the same values and gradients up to rounding, in two thirds
+    :func:`~torchrl_dceo._fast.convolution.fused_conv_net`: the same values and gradients up to rounding, in two thirds
     (forward) to three quarters (with backward) of the time for the grid network at batch 32. The layers themselves
     run instead wherever that node does not stand for them: on other devices, inside :mod:`torch.func` transforms
     (such as :class:`StackedNet`), :func:`torch.compile` and autocast, when the pixels need a gradient, and once a

@@ -7,7 +7,7 @@ from typing import Any
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictSequential, dispatch, skip_existing
 
-from torchrl_dceo.modules._direct import is_plain, output_of
+from torchrl_dceo._fast.parameters import is_plain, output_of
 
 __all__ = ["PolicySequence"]
 

@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
 
-from torchrl_dceo.modules._direct import output_of
+from torchrl_dceo._fast.parameters import output_of
 
 __all__ = ["EigenReward"]
 

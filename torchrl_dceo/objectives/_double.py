@@ -11,8 +11,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.objectives.common import LossModule
 
-from torchrl_dceo.modules._direct import output_of
-from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo._fast.parameters import output_of, swapped
 
 __all__ = ["DoublePasses", "double_passes", "weights_of"]
 

@@ -13,8 +13,7 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor
 from torchrl.objectives import LossModule
 
-from torchrl_dceo.modules._direct import output_of
-from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo._fast.parameters import output_of, swapped
 from torchrl_dceo.objectives._barrier import AutomaticBarrier
 
 __all__ = ["Barrier", "Estimator", "Reduction", "RepresentationLoss"]

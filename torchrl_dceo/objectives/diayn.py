@@ -7,7 +7,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase, TensorDictParams, 
 from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor, nn
 
-from torchrl_dceo.modules._swap import swapped
+from torchrl_dceo._fast.parameters import swapped
 from torchrl_dceo.objectives._skills import NO_SKILL, Reduction, SkillLoss
 
 __all__ = ["DIAYNLoss"]

@@ -2,7 +2,7 @@
 
 import sys
 
-from torchrl_dceo.studies.cli import main
+from torchrl_dceo.cli.study import main
 
 if __name__ == "__main__":
     sys.exit(main())

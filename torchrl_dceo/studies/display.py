@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from torchrl_dceo.studies.declaration import Job
-from torchrl_dceo.studies.run_state import RunState
+from torchrl_dceo.studies.job_state import RunState
 from torchrl_dceo.studies.worker import LOG
 
 __all__ = ["StudyLine", "clock", "seconds_left"]
@@ -31,7 +31,7 @@ class StudyLine:
         >>> import io
         >>> from torchrl_dceo.studies import Grid
         >>> from torchrl_dceo.studies.display import StudyLine
-        >>> from torchrl_dceo.studies.run_state import Progress, RunState
+        >>> from torchrl_dceo.studies.job_state import Progress, RunState
         >>> jobs = list(Grid("maze", ["dceo"], seeds=2, total_frames=100).jobs())
         >>> line = StudyLine(jobs, io.StringIO())
         >>> first, second = (RunState("running", Progress(50, 10.0)), RunState("waiting", Progress()))
@@ -108,7 +108,7 @@ def seconds_left(jobs: Sequence[Job], runs: Mapping[str, RunState], parallel: in
     Examples:
         >>> from torchrl_dceo.studies import Grid
         >>> from torchrl_dceo.studies.display import seconds_left
-        >>> from torchrl_dceo.studies.run_state import Progress, RunState
+        >>> from torchrl_dceo.studies.job_state import Progress, RunState
         >>> jobs = list(Grid("maze", ["dceo", "ddqn"], seeds=2, total_frames=100).jobs())
         >>> states = [RunState("done", Progress(100, 30.0)), RunState("running", Progress(50, 10.0))]
         >>> states += [RunState("waiting", Progress())] * 2

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchrl_dceo.analysis.compare import compare
-from torchrl_dceo.analysis.study_folder import collect_run
+from torchrl_dceo.analysis.statistics.comparison import collect_run
+from torchrl_dceo.analysis.statistics.figures import compare
 from torchrl_dceo.studies.declaration import Job
 from torchrl_dceo.studies.display import clock
-from torchrl_dceo.studies.origin import commands, versions
+from torchrl_dceo.studies.job_state import RunState, read_progress_end
+from torchrl_dceo.studies.provenance import commands, versions
 from torchrl_dceo.studies.report import make_report
-from torchrl_dceo.studies.run_state import RunState, read_progress_end
-from torchrl_dceo.studies.study_run import StudyRun
+from torchrl_dceo.studies.runner import StudyRun
 from torchrl_dceo.studies.worker import JOB, read_json
 
 __all__ = ["Results", "make_results"]

@@ -16,10 +16,8 @@ from torchrl_dceo.envs import TableEnv
 from torchrl_dceo.modules import EZGreedyModule
 from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.modules.temporally_extended import NO_OPTION
-from torchrl_dceo.tabular.measures import TabularMeasures, evaluate_greedy
-from torchrl_dceo.tabular.option_table import TabularOptionExploration
-from torchrl_dceo.tabular.q_learning import QLearning, QTable
-from torchrl_dceo.tabular.rod_cycle import RODCycle, Signs, Weights
+from torchrl_dceo.tabular.ceo import RODCycle, Signs, TabularOptionExploration, Weights
+from torchrl_dceo.tabular.q_learning import QLearning, QTable, TabularMeasures, evaluate_greedy
 
 __all__ = ["METHODS", "TabularConfig", "run_tabular"]
 

@@ -21,6 +21,7 @@ from torchrl_dceo.analysis import (
     state_values,
     table_world,
 )
+from torchrl_dceo.analysis.figures.birds_eye_figures import save_first_person
 from torchrl_dceo.envs import StateCounts, TableEnv, find_transform
 from torchrl_dceo.modules import (
     CICReward,
@@ -29,10 +30,9 @@ from torchrl_dceo.modules import (
     OptionExplorationModule,
     OptionQValueActor,
 )
-from torchrl_dceo.training.first_person import save_first_person
 
 if TYPE_CHECKING:
-    from torchrl_dceo.training.agent import Agent
+    from torchrl_dceo.agents.agent import Agent
     from torchrl_dceo.training.trainer import Trainer
 
 __all__ = [
@@ -235,7 +235,7 @@ def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
     """Stores what the pictures of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
 
     The visits are those of training, discovery included. In a first-person world the view from above and a film of an
-    option are stored too, see :func:`~torchrl_dceo.training.first_person.save_first_person`.
+    option are stored too, see :func:`~torchrl_dceo.analysis.figures.birds_eye_figures.save_first_person`.
 
     Args:
         trainer (Trainer): whose run is over, or at any moment of it.

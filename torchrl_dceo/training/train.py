@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.training.agent import Agent
-from torchrl_dceo.training.collector_config import CollectorConfig
-from torchrl_dceo.training.torchrl_log import LoggerKind, make_logs
-from torchrl_dceo.training.train_config import TrainConfig
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.training.collection.workers import WorkerEnv
+from torchrl_dceo.training.config import CollectorConfig, TrainConfig
+from torchrl_dceo.training.logging.logs import LoggerKind, make_logs
 from torchrl_dceo.training.trainer import Probe, Trainer
-from torchrl_dceo.training.workers import WorkerEnv
 
 __all__ = ["train"]
 

@@ -11,22 +11,17 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.agents.agent import Agent, Phase
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
-from torchrl_dceo.training.agent import Agent, Phase
-from torchrl_dceo.training.checkpoint import Checkpoints
-from torchrl_dceo.training.collection import Batch
-from torchrl_dceo.training.collector_config import CollectorConfig
+from torchrl_dceo.training.checkpoint.files import Checkpoints, RunDirectory
+from torchrl_dceo.training.checkpoint.state import Counters, Resumable
+from torchrl_dceo.training.collection import make_collection
+from torchrl_dceo.training.collection.base import Batch
+from torchrl_dceo.training.collection.workers import WorkerEnv, with_transforms
+from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 from torchrl_dceo.training.evaluation import evaluate
-from torchrl_dceo.training.loggers import CSVLog
-from torchrl_dceo.training.make_collection import make_collection
-from torchrl_dceo.training.metrics import RunMetrics, num_options
-from torchrl_dceo.training.progress import ProgressLine
-from torchrl_dceo.training.resumable import Resumable
-from torchrl_dceo.training.run_directory import RunDirectory
-from torchrl_dceo.training.run_state import Counters
-from torchrl_dceo.training.torchrl_log import Log
-from torchrl_dceo.training.train_config import TrainConfig
-from torchrl_dceo.training.workers import WorkerEnv, with_transforms
+from torchrl_dceo.training.logging.logs import CSVLog, Log
+from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
 
 __all__ = ["TrainConfig", "Trainer"]
 

@@ -5,9 +5,9 @@ from importlib import resources
 
 import pytest
 
-from torchrl_dceo.analysis.style import _AGENTS, _OTHERS
-from torchrl_dceo.studies.report import colours
-from torchrl_dceo.studies.report.colours import contrast, in_the_dark
+from torchrl_dceo.analysis.figures.style import _AGENTS, _OTHERS
+from torchrl_dceo.studies.report import markup as colours
+from torchrl_dceo.studies.report.markup import contrast, in_the_dark
 
 STYLE = (resources.files(colours.__package__) / "page_files" / "page.css").read_text()
 

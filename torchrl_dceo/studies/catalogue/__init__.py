@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from torchrl_dceo.studies.catalogue.adaptation import NON_STATIONARY, OBJECTS
-from torchrl_dceo.studies.catalogue.coverage import DEEP_COVERAGE
-from torchrl_dceo.studies.catalogue.eigenfunctions import EIGENFUNCTIONS
-from torchrl_dceo.studies.catalogue.large_scale import LARGE_SCALE
-from torchrl_dceo.studies.catalogue.objectives import OBJECTIVES
-from torchrl_dceo.studies.catalogue.returns import ONLINE, ONLINE_VS_TWO_PHASE, TWO_PHASE
+from torchrl_dceo.studies.catalogue.deep import (
+    DEEP_COVERAGE,
+    ONLINE,
+    ONLINE_VS_TWO_PHASE,
+    TWO_PHASE,
+)
+from torchrl_dceo.studies.catalogue.environments import LARGE_SCALE, NON_STATIONARY, OBJECTS
+from torchrl_dceo.studies.catalogue.representation import EIGENFUNCTIONS, OBJECTIVES
 from torchrl_dceo.studies.catalogue.tabular import TABULAR_COVERAGE, TABULAR_RETURN, VISITATION
 from torchrl_dceo.studies.declaration import Study
 

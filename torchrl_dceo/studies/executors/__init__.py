@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torchrl_dceo.studies.executors.base import Executor, Handle, worker_command
-from torchrl_dceo.studies.executors.local import LocalExecutor
-from torchrl_dceo.studies.executors.ray import RayExecutor
-from torchrl_dceo.studies.executors.slurm import SlurmExecutor
+from torchrl_dceo.studies.executors.clusters import RayExecutor, SlurmExecutor
+from torchrl_dceo.studies.executors.local import Executor, Handle, LocalExecutor, worker_command
 from torchrl_dceo.typos import choices
 
 __all__ = [

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrl_dceo.analysis.birds_eye import BIRDS_EYE_FILE, load_birds_eye
-from torchrl_dceo.analysis.birds_eye_figures import draw_birds_eye, draw_option_ways
-from torchrl_dceo.analysis.comparison import area_under_curve
-from torchrl_dceo.analysis.curves import PROGRESS_FILE, read_progress
-from torchrl_dceo.analysis.run_pictures import map_figures
-from torchrl_dceo.analysis.stored import ANALYSIS_FILE, load_analysis
-from torchrl_dceo.studies.report.embedding import embed_figure
-from torchrl_dceo.studies.report.markup import Markup, join, tag
+from torchrl_dceo.analysis.figures.birds_eye import BIRDS_EYE_FILE, load_birds_eye
+from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, draw_option_ways
+from torchrl_dceo.analysis.figures.curves import PROGRESS_FILE, read_progress
+from torchrl_dceo.analysis.figures.run import map_figures
+from torchrl_dceo.analysis.run_files import ANALYSIS_FILE, load_analysis
+from torchrl_dceo.analysis.statistics.comparison import area_under_curve
+from torchrl_dceo.studies.report.markup import Markup, embed_figure, join, tag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

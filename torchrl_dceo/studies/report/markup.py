@@ -1,14 +1,80 @@
-"""HTML from text: everything that comes from a file or a name is escaped here."""
+"""HTML of a report page: tags, embedded images and data, colours."""
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Markup", "embedded_json", "join", "table", "tag", "text"]
+from torchrl_dceo.analysis.figures.style import need
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Markup",
+    "Picture",
+    "contrast",
+    "embed_figure",
+    "embed_file",
+    "embedded_json",
+    "in_the_dark",
+    "join",
+    "table",
+    "tag",
+    "text",
+]
+
+_DARK = "#16181f"  # the page's ground in the dark, as page.css has it
+
+
+_ENOUGH = 4.5  # what the Web's guidelines ask of text
+
+
+def in_the_dark(colour: str) -> str:
+    """A shade of a colour that can be told from a dark ground.
+
+    Examples:
+        >>> from torchrl_dceo.studies.report.markup import in_the_dark
+        >>> in_the_dark("#edae49"), in_the_dark("#3a3f55")
+        ('#edae49', '#7d808f')
+    """
+    shade, share = colour, 0.0
+    while contrast(shade, _DARK) < _ENOUGH:
+        share += 0.02
+        mixed = (round(c + (255 - c) * share) for c in _channels(colour))
+        shade = "#" + "".join(f"{c:02x}" for c in mixed)
+    return shade
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast of two colours, from 1 to 21, by the Web's accessibility guidelines (WCAG 2).
+
+    Examples:
+        >>> from torchrl_dceo.studies.report.markup import contrast
+        >>> contrast("#ffffff", "#000000")
+        21.0
+    """
+    dark, light = sorted((_luminance(first), _luminance(second)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (channel / 255 for channel in _channels(colour))
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 class Markup(str):
@@ -90,3 +156,85 @@ def _finite(data: Any) -> Any:
     if isinstance(data, float) and not math.isfinite(data):
         return None
     return data
+
+
+_DPI = 115
+
+
+_WIDEST = 1500  # pixels
+
+
+_QUALITY = 84
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as text.
+
+    Attributes:
+        source (str): its data URI.
+        width (int): in pixels.
+        height (int): in pixels.
+    """
+
+    source: str
+    width: int
+    height: int
+
+    def figure(self, alt: str, caption: str) -> Markup:
+        """The picture with a line beneath it."""
+        image = tag("img", src=self.source, width=self.width, height=self.height, alt=alt)
+        if self.width > 1.6 * self.height:
+            # On a narrow page a wide picture keeps a size that can be read, and scrolls in its frame.
+            image = tag("div", image, class_="frame", tabindex="0", role="region", aria_label=alt)
+            return tag("figure", image, tag("figcaption", caption), class_="picture wide")
+        return tag("figure", image, tag("figcaption", caption), class_="picture")
+
+
+def embed_figure(figure: Figure) -> Picture:
+    """Draws a figure into the page.
+
+    Examples:
+        >>> from torchrl_dceo.analysis.figures.style import new_figure
+        >>> from torchrl_dceo.studies.report.markup import embed_figure
+        >>> picture = embed_figure(new_figure(2, 1))
+        >>> picture.width, picture.height, picture.source[:22]
+        (230, 115, 'data:image/webp;base64')
+    """
+    file = io.BytesIO()
+    figure.savefig(file, dpi=_DPI)
+    file.seek(0)
+    return _webp(need("PIL.Image").open(file))
+
+
+def embed_file(path: Path) -> Picture:
+    """Puts a PNG, JPEG or GIF file into the page; a GIF stays as it is, for it may move.
+
+    Raises:
+        ValueError: if it is no picture.
+    """
+    module = need("PIL.Image")
+    try:
+        with module.open(path) as image:
+            image.load()
+            if image.format == "GIF":
+                return Picture(_uri("image/gif", path.read_bytes()), *image.size)
+            return _webp(image)
+    except (OSError, SyntaxError) as error:  # PIL says SyntaxError for a broken PNG
+        raise ValueError(f"{path} is no picture that can be read ({error})") from error
+
+
+def _webp(image: Any) -> Picture:
+    if image.width > _WIDEST:
+        size = (_WIDEST, round(image.height * _WIDEST / image.width))
+        image = image.convert("RGBA").resize(size, need("PIL.Image").Resampling.LANCZOS)
+    page = need("PIL.Image").new("RGB", image.size, "white")
+    rgba = image.convert("RGBA")
+    page.paste(rgba, mask=rgba.getchannel("A"))
+    file = io.BytesIO()
+    page.save(file, format="WEBP", quality=_QUALITY)
+    return Picture(_uri("image/webp", file.getvalue()), *page.size)
+
+
+def _uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

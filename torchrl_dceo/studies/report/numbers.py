@@ -9,13 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchrl_dceo.analysis.comparison import AgentSummary, summarize
-from torchrl_dceo.analysis.curves import Progress, switch_places
-from torchrl_dceo.analysis.improvement import Improvement, improvements
-from torchrl_dceo.analysis.profiles import profiles_of_study
-from torchrl_dceo.analysis.sample_efficiency import sample_efficiency
-from torchrl_dceo.analysis.study_folder import AgentRuns, read_study
-from torchrl_dceo.analysis.style import agent_colours
+from torchrl_dceo.analysis.figures.curves import Progress, switch_places
+from torchrl_dceo.analysis.figures.style import agent_colours
+from torchrl_dceo.analysis.statistics.comparison import (
+    AgentRuns,
+    AgentSummary,
+    read_study,
+    summarize,
+)
+from torchrl_dceo.analysis.statistics.improvement import (
+    Improvement,
+    improvements,
+    profiles_of_study,
+)
+from torchrl_dceo.analysis.statistics.learning_speed import sample_efficiency
 
 __all__ = ["METRICS", "Numbers", "chart_data", "read_numbers"]
 

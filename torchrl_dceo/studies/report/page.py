@@ -10,14 +10,24 @@ from string import Template
 from typing import Any
 
 import torchrl_dceo
-from torchrl_dceo.analysis.style import agent_colours
-from torchrl_dceo.studies.report.colours import in_the_dark
-from torchrl_dceo.studies.report.embedding import embed_file
+from torchrl_dceo.analysis.figures.style import agent_colours
 from torchrl_dceo.studies.report.learned import keep_arrays, learned_pictures
-from torchrl_dceo.studies.report.markup import Markup, embedded_json, join, tag, text
+from torchrl_dceo.studies.report.markup import (
+    Markup,
+    embed_file,
+    embedded_json,
+    in_the_dark,
+    join,
+    tag,
+    text,
+)
 from torchrl_dceo.studies.report.numbers import Numbers, chart_data, read_numbers
-from torchrl_dceo.studies.report.origin_section import origin_section
-from torchrl_dceo.studies.report.provenance import Provenance, read_provenance, show_tables
+from torchrl_dceo.studies.report.provenance import (
+    Provenance,
+    origin_section,
+    read_provenance,
+    show_tables,
+)
 from torchrl_dceo.studies.report.tables import adaptation_tables, findings, result_tables
 
 __all__ = ["PAGE", "make_report"]

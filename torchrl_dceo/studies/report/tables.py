@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from torchrl_dceo.analysis.aggregates import Aggregate
-from torchrl_dceo.analysis.compare_output import SWITCH_HEAD, switch_cells
-from torchrl_dceo.analysis.comparison import ALL_WORLDS, AgentSummary
-from torchrl_dceo.analysis.improvement import Improvement
-from torchrl_dceo.analysis.number_text import (
+from torchrl_dceo.analysis.statistics.aggregates import Aggregate
+from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.statistics.improvement import Improvement
+from torchrl_dceo.analysis.statistics.tables import (
     NONE,
+    SWITCH_HEAD,
     interval_text,
     known,
     mean_text,
     reached_text,
     spread_text,
+    switch_cells,
 )
 from torchrl_dceo.studies.report.markup import Markup, join, table, tag, text
 from torchrl_dceo.studies.report.numbers import METRICS, Numbers

@@ -1,0 +1,124 @@
+"""Calling modules past their tensordict, and with other parameters than their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tensordict import TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModule, TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+
+__all__ = [
+    "is_plain",
+    "output_of",
+    "swapped",
+]
+
+
+def output_of(
+    module: TensorDictModuleBase, tensordict: TensorDictBase, out_key: NestedKey
+) -> Tensor:
+    """What ``module`` writes at ``out_key`` for the entries of ``tensordict``, which is left as it is.
+
+    A plain :class:`~tensordict.nn.TensorDictModule` with this one output is called past the tensordict: selecting,
+    dispatching and writing take some 60 µs, as much as a tenth of a pass through a small network.
+
+    Args:
+        module (TensorDictModuleBase): any module with this out_key.
+        tensordict (TensorDictBase): holds the module's in_keys.
+        out_key (NestedKey): one of the module's out_keys.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from tensordict.nn import TensorDictModule
+        >>> from torchrl_dceo._fast.parameters import output_of
+        >>> double = TensorDictModule(lambda x: 2 * x, in_keys=["x"], out_keys=["y"])
+        >>> output_of(double, TensorDict({"x": torch.ones(2)}), "y")
+        tensor([2., 2.])
+    """
+    if is_plain(module) and module.out_keys == [out_key]:
+        inputs = [tensordict.get(key, None) for key in module.in_keys]
+        if all(isinstance(value, Tensor) for value in inputs):
+            output = module.module(*inputs)
+            if isinstance(output, Tensor):
+                return output
+    # Not every entry is there, or the module returns a tuple or a dict: the module knows what to do or say.
+    return module(tensordict.select(*module.in_keys, strict=False))[out_key]
+
+
+def is_plain(module: TensorDictModuleBase) -> bool:
+    return (
+        type(module).forward is TensorDictModule.forward
+        and module.method is None
+        and module._kwargs is None
+        and not (module.method_kwargs or module._get_kwargs)
+        and not (module._forward_hooks or module._forward_pre_hooks)
+        and not (module._backward_hooks or module._backward_pre_hooks)
+    )
+
+
+_Undo = list[tuple[dict[str, Any], str, Any]]
+
+
+@contextmanager
+def swapped(module: nn.Module, parameters: TensorDictParams | TensorDictBase) -> Iterator[None]:
+    """Puts ``parameters`` in place of the module's own while the context lasts.
+
+    What ``parameters.to_module(module, preserve_module_state=False)`` does, in a tenth of its time: 10 instead of
+    100 µs for the grid network, a fifth of a pass with a batch of 32. Modules with more than plain parameters
+    and buffers (parametrizations, an ``__setattr__`` of their own) are left to tensordict.
+
+    Args:
+        module (nn.Module): the module, with any submodules.
+        parameters (TensorDictBase): tensors under the names of the module's parameters and buffers.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl_dceo._fast.parameters import swapped
+        >>> layer = torch.nn.Linear(1, 1)
+        >>> zeros = TensorDict({"weight": torch.zeros(1, 1), "bias": torch.zeros(1)})
+        >>> with swapped(layer, zeros):
+        ...     layer(torch.ones(1))
+        tensor([0.])
+        >>> layer.weight.requires_grad
+        True
+    """
+    undo: _Undo = []
+    try:
+        if _swap(module, parameters, undo):
+            yield
+        else:
+            _restore(undo)
+            undo = []
+            with parameters.to_module(module, preserve_module_state=False):
+                yield
+    finally:
+        _restore(undo)
+
+
+def _swap(module: nn.Module, parameters: TensorDictParams | TensorDictBase, undo: _Undo) -> bool:
+    """Swaps all parameters in and notes what they replaced; ``False``, perhaps half way, where that is not enough."""
+    if type(module).__setattr__ is not nn.Module.__setattr__:
+        return False
+    for name, value in parameters.items():
+        if isinstance(value, Tensor):
+            own: dict[str, Any] = module._buffers if name in module._buffers else module._parameters
+            if name not in own:
+                return False
+            undo.append((own, name, own[name]))
+            own[name] = value
+        else:
+            child = module._modules.get(name)
+            if child is None or not _swap(child, value, undo):
+                return False
+    return True
+
+
+def _restore(undo: _Undo) -> None:
+    for own, name, value in undo:
+        own[name] = value

@@ -1,0 +1,278 @@
+"""What the training loop knows of an agent: how it acts, what it learns from a batch, and in which phases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.data import ReplayBuffer
+from torchrl.envs import CatFrames, EnvBase, Transform
+from torchrl.objectives import LossModule
+from torchrl.objectives.utils import TargetNetUpdater
+
+from torchrl_dceo.data import make_replay_buffer
+from torchrl_dceo.envs import find_transform
+from torchrl_dceo.modules.networks import ConvNet
+
+__all__ = ["Agent", "Phase", "ReplaySettings"]
+
+# Where a batch drawn by priorities holds another one, drawn uniformly.
+UNIFORM = "uniform"
+
+
+class Explorer(Protocol):
+    """The part of a policy whose ε falls with the frames collected."""
+
+    eps: Tensor
+
+    def step(self, frames: int = 1) -> None:
+        """Anneals ε."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a run.
+
+    Args:
+        name (str): how logs call it.
+        frames (int, optional): how long it lasts; ``None`` for the rest of the run.
+        objectives (sequence of str, optional): the agent's objectives that learn; ``None`` for all.
+        reward_free (bool): whether the world has no goal and nothing ends at it.
+    """
+
+    name: str
+    frames: int | None = None
+    objectives: Sequence[str] | None = None
+    reward_free: bool = False
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """How an agent wants its transitions; see :func:`~torchrl_dceo.data.make_replay_buffer`.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.agents.agent import ReplaySettings
+        >>> settings = ReplaySettings(n_steps=3, prioritized=True, alpha=0.5)
+        >>> settings.make(make_env("NineRooms", batch_size=4), capacity=1000, seed=0).num_streams
+        4
+    """
+
+    n_steps: int = 5
+    gamma: float = 0.99
+    batch_size: int = 32
+    window: bool = False
+    pair_steps: int = 1
+    state_keys: Sequence[NestedKey] = ()
+    step_keys: Sequence[NestedKey] = ("action",)
+    prioritized: bool = False
+    alpha: float = 0.5  # of the priorities
+    beta: float = 0.5  # of their importance weights
+    uniform: bool = False  # whether a batch brings along another one, drawn uniformly
+
+    def make(
+        self,
+        env: EnvBase,
+        capacity: int,
+        seed: int,
+        *,
+        storage: Literal["memory", "memmap"] = "memory",
+        scratch_dir: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """The replay buffer for an environment's transitions.
+
+        Where the environment shows stacks of frames, each frame is stored once: it has a transform ``CatFrames``, or an
+        attribute ``frame_stack`` if it stacks them itself.
+        """
+        stacks = find_transform(env, CatFrames)
+        frame_stack = getattr(env, "frame_stack", 1) if stacks is None else stacks.N
+        if not isinstance(frame_stack, int):
+            # Environments in worker processes answer for any name, with something to be called. Ours stack no frames;
+            # the stacks of others are stored whole.
+            frame_stack = 1
+        return make_replay_buffer(
+            capacity,
+            n_steps=self.n_steps,
+            gamma=self.gamma,
+            batch_size=self.batch_size,
+            num_streams=max(1, env.batch_size.numel()),
+            observation_keys=[
+                key for key in ("pixels", "observation") if key in env.observation_spec.keys()
+            ],
+            state_keys=list(self.state_keys),
+            step_keys=list(self.step_keys),
+            window=self.window,
+            pair_steps=self.pair_steps,
+            frame_stack=frame_stack,
+            stack_dim=-3 if stacks is None else stacks.dim,
+            sampler="prioritized" if self.prioritized else "uniform",
+            alpha=self.alpha,
+            beta=self.beta,
+            uniform_key=UNIFORM if self.uniform else None,
+            storage=storage,
+            scratch_dir=scratch_dir,
+            seed=seed,
+        )
+
+
+class Agent(nn.Module):
+    """A policy and the ordered objectives that one batch passes through.
+
+    An objective is a :class:`~torchrl.objectives.LossModule`, whose ``loss*`` outputs are summed, or any module that
+    writes into the batch what a later one reads (an intrinsic reward, a bonus). So an agent is a declaration, and the
+    loop needs to know nothing of its method. A module may name in ``logged_keys`` what the log shall show of it.
+
+    With a replay that draws by priorities, an objective whose class says ``uniform_samples = True`` (the Laplacian's)
+    gets a batch of its own, drawn uniformly.
+
+    Args:
+        policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
+        objectives (mapping of str to module): in the order in which a batch passes through them.
+
+    Keyword Args:
+        explorer (Explorer): the part of the policy whose ε is annealed.
+        optimizer (torch.optim.Optimizer): over the parameters of the objectives.
+        targets (sequence of TargetNetUpdater): moved after each update.
+        replay (ReplaySettings): how transitions are sampled.
+        phases (sequence of Phase): what happens when. Default: one phase in which everything learns.
+        transforms (sequence of Transform): what the policy needs of the environment, e.g. a primer for its state.
+        max_grad_norm (float, optional): clips the norm of the whole gradient.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> agent = make_agent("dceo", make_env("NineRooms", room_size=3))
+        >>> list(agent.objectives)
+        ['centring', 'laplacian', 'reward', 'option', 'main']
+    """
+
+    def __init__(
+        self,
+        policy: TensorDictModuleBase,
+        objectives: Mapping[str, nn.Module],
+        *,
+        explorer: Explorer,
+        optimizer: torch.optim.Optimizer,
+        targets: Sequence[TargetNetUpdater] = (),
+        replay: ReplaySettings | None = None,
+        phases: Sequence[Phase] = (Phase("online"),),
+        transforms: Sequence[Transform] = (),
+        max_grad_norm: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.policy = policy
+        self.objectives = nn.ModuleDict(objectives)
+        self.explorer = explorer
+        self.optimizer = optimizer
+        self.targets = list(targets)
+        replay = ReplaySettings() if replay is None else replay
+        averaging = any(getattr(m, "uniform_samples", False) for m in self.objectives.values())
+        self.replay = replace(replay, uniform=replay.prioritized and averaging)
+        self.phases = tuple(phases)
+        self.transforms = tuple(transforms)
+        self.max_grad_norm = max_grad_norm
+        for phase in self.phases:
+            unknown = set(phase.objectives or ()) - set(self.objectives)
+            if unknown:
+                raise ValueError(
+                    f"phase {phase.name!r} names objectives {sorted(unknown)} that the agent lacks; it has "
+                    f"{sorted(self.objectives)}"
+                )
+
+    def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
+        """One update from a batch of the replay, which is then told the priorities of what it gave, if it has any."""
+        batch = replay.sample()
+        batch = self._received(batch)
+        outputs = self.update(batch, phase)
+        # None are written while the main learner rests.
+        if getattr(replay, "priority_key", None) in batch.keys():
+            replay.update_tensordict_priority(batch)
+        return outputs
+
+    def _received(self, batch: TensorDictBase) -> TensorDictBase:
+        """The batch where the agent is: through pinned memory, so that the copy to an accelerator needs no waiting."""
+        device = next(self.parameters()).device
+        if device.type != "cuda":
+            return batch
+        return batch.pin_memory().to(device, non_blocking=True)
+
+    def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
+        """Learns from one batch; returns every output of the losses, detached, and what modules want logged."""
+        total: Tensor | None = None
+        outputs: dict[str, Tensor] = {}
+        learning = {
+            name: objective
+            for name, objective in self.objectives.items()
+            if phase.objectives is None or name in phase.objectives
+        }
+        for name, objective in learning.items():
+            own = batch
+            if self.replay.uniform and getattr(objective, "uniform_samples", False):
+                own = batch.get(UNIFORM, batch)
+            out = objective(own)
+            if isinstance(objective, LossModule):
+                for key, value in out.items():
+                    if key.startswith("loss"):
+                        total = value if total is None else total + value
+                        key = f"loss_{name}"
+                    outputs[key] = value.detach()
+            else:
+                for key in getattr(objective, "logged_keys", ()):
+                    outputs[key] = out.get(key).mean()
+        if total is None:
+            raise ValueError(f"phase {phase.name!r} trains no loss")
+        total.backward()
+        if self.max_grad_norm is not None:
+            outputs["grad_norm"] = nn.utils.clip_grad_norm_(self._trained(), self.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for target in self.targets:
+            # A frozen loss keeps its target: options may act by it, and as it was when they were frozen.
+            if any(target.loss_module is objective for objective in learning.values()):
+                target.step()
+        for objective in learning.values():
+            dual_step = getattr(objective, "dual_step", None)
+            if callable(dual_step):
+                dual_step()
+        return outputs
+
+    def compile_networks(self, **settings: Any) -> None:
+        """Compiles the convolutional networks, where an update on images spends its time.
+
+        Args:
+            settings: those of :func:`torch.compile`, e.g. ``mode="reduce-overhead"`` for CUDA graphs.
+        """
+        # All of them share one piece of code, compiled for each network, with and without gradient, and for each size
+        # of batch: more variants than the eight after which torch gives up.
+        limit = torch._dynamo.config.recompile_limit
+        torch._dynamo.config.recompile_limit = max(limit, 64)
+        for module in self.modules():
+            if isinstance(module, ConvNet):
+                module.compile(**settings)
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def learning_state(self) -> dict[str, Any]:
+        """What ``state_dict`` leaves out: the optimizer and the target updaters' counters, as plain nested
+        dictionaries."""
+        optimizer = self.optimizer.state_dict()
+        return {
+            "moments": {str(index): dict(entry) for index, entry in optimizer["state"].items()},
+            "targets": [target.state_dict() for target in self.targets],
+        }
+
+    def load_learning_state(self, state: dict[str, Any]) -> None:
+        """Restores what :meth:`learning_state` returned."""
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {int(index): entry for index, entry in state["moments"].items()}
+        self.optimizer.load_state_dict(optimizer)
+        for target, saved in zip(self.targets, state["targets"], strict=True):
+            target.load_state_dict(saved)

@@ -1,0 +1,247 @@
+"""What a first-person agent has learned, seen from above: values over the floor plan, and the ways of options."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModuleBase
+
+from torchrl_dceo.analysis.figures.style import need
+
+if TYPE_CHECKING:
+    from torchrl_dceo.envs.miniworld import MiniWorld3D
+
+__all__ = [
+    "BIRDS_EYE_FILE",
+    "BirdsEye",
+    "axis_correlation",
+    "geodesic_distances",
+    "load_birds_eye",
+    "look_from_above",
+    "option_ways",
+    "save_birds_eye",
+]
+
+BIRDS_EYE_FILE = "birds_eye.npz"
+"""The file's name in the run directory."""
+_IMAGES_PER_PASS = 64
+
+
+@dataclass(frozen=True)
+class BirdsEye:
+    """Values on a square grid of positions, all with the same heading, and ways over the same floor.
+
+    Attributes:
+        walls (np.ndarray): both ends (x, z) of each wall, ``[W, 2, 2]``.
+        free (np.ndarray): which points of the grid an agent can stand on, bool ``[I, J]``, by x and z.
+        positions (np.ndarray): those points, ``[P, 2]``, in the order of ``free``.
+        heading (float): in radians; 0 looks towards larger x, π/2 towards smaller z.
+        values (np.ndarray): what was evaluated there, ``[P, d]``; d may be 0.
+        followed (np.ndarray, optional): the function that each of N options climbs, ``[P, N]``.
+        ways (np.ndarray, optional): ``[N, T + 1, 2]``, where each of N options went.
+    """
+
+    walls: np.ndarray
+    free: np.ndarray
+    positions: np.ndarray
+    heading: np.ndarray | float
+    values: np.ndarray
+    followed: np.ndarray | None = None
+    ways: np.ndarray | None = None
+
+
+@torch.no_grad()
+def look_from_above(
+    module: TensorDictModuleBase | None,
+    world: MiniWorld3D,
+    *,
+    spacing: float = 0.5,
+    heading: float = 0.0,
+    pixels_key: str = "pixels",
+) -> BirdsEye:
+    """Places the agent on a grid of positions with a fixed heading, and evaluates a network on what it sees there.
+
+    Args:
+        module (TensorDictModuleBase, optional): reads the pictures; its first output is taken. ``None``: no values.
+        world (MiniWorld3D): the world. The agent is back in its place afterwards.
+
+    Keyword Args:
+        spacing (float): of the grid, in metres. Default: 0.5.
+        heading (float): in radians. Default: 0.
+        pixels_key (str): the entry that the module reads. Default: ``"pixels"``.
+    """
+    free, positions = world.floor_plan.lattice_grid(spacing)
+    if module is None:
+        empty = np.zeros((len(positions), 0))
+        return BirdsEye(world.floor_plan.walls, free, positions, heading, empty)
+    pictures = torch.from_numpy(world.observe_at(positions, heading))
+    parts = [
+        module(TensorDict({pixels_key: part}, [len(part)])).get(module.out_keys[0])
+        for part in pictures.split(_IMAGES_PER_PASS)
+    ]
+    values = torch.cat(parts).flatten(1).double().numpy()
+    return BirdsEye(world.floor_plan.walls, free, positions, heading, values)
+
+
+@torch.no_grad()
+def option_ways(
+    actor: TensorDictModuleBase,
+    world: MiniWorld3D,
+    *,
+    start: Sequence[float] | None = None,
+    heading: float = 0.0,
+    steps: int = 100,
+    pixels_key: str = "pixels",
+    film: int | None = None,
+    film_size: tuple[int, int] = (320, 240),
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Follows each option's greedy policy from one place.
+
+    Args:
+        actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
+        world (MiniWorld3D): a world of its own: it is stepped.
+
+    Keyword Args:
+        start (sequence of float, optional): (x, z). Default: where the agent is after a reset.
+        heading (float): at the start, in radians; only used with ``start``. Default: 0.
+        steps (int): how long each is followed; the end of an episode is ignored. Default: 100.
+        pixels_key (str): the entry that the actor reads. Default: ``"pixels"``.
+        film (int, optional): the option whose view is filmed.
+        film_size (tuple of int): width and height of the film. Default: 320 x 240.
+
+    Returns:
+        The ways ``[N, steps + 1, 2]``, and the film's frames, ``uint8 [H, W, 3]`` each.
+    """
+    from torchrl_dceo.envs.miniworld.view import View
+
+    world.reset(seed=0)
+    begin = (
+        (world.agent.pos, world.agent.dir)
+        if start is None
+        else (np.array([start[0], 0.0, start[1]]), heading)
+    )
+    camera = None if film is None else View(*film_size)
+    ways: list[list[np.ndarray]] = []
+    frames: list[np.ndarray] = []
+    option, count = 0, 1
+    while option < count:
+        world.agent.pos, world.agent.dir = np.array(begin[0]), begin[1]
+        way = [world.agent.pos[[0, 2]]]
+        for step in range(steps + 1):
+            if option == film:
+                frames.append(world.render_obs(camera))
+            if step == steps:
+                break
+            pixels = torch.from_numpy(world.observe()["pixels"]).unsqueeze(0)
+            values = actor(TensorDict({pixels_key: pixels}, [1])).get(actor.out_keys[0])
+            count = values.shape[1]
+            world.step_count = 0
+            world.step(int(values[0, option].argmax()))
+            way.append(world.agent.pos[[0, 2]])
+        ways.append(way)
+        option += 1
+    return np.array(ways), frames
+
+
+def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndarray:
+    """The length of the shortest way over a grid from one free point to each, along its edges and diagonals.
+
+    Args:
+        free (np.ndarray): bool ``[I, J]``.
+        spacing (float): of the grid.
+        source (int): the index of a free point.
+
+    Returns:
+        np.ndarray: ``[P]``, infinite where there is no way.
+
+    Examples:
+        >>> import numpy as np
+        >>> from torchrl_dceo.analysis.figures.birds_eye import geodesic_distances
+        >>> around = np.array([[1, 1, 1], [1, 0, 1], [1, 0, 1]], bool)
+        >>> geodesic_distances(around, 0.5, source=6).round(2).tolist()
+        [2.0, 1.5, 1.0, 2.5, 0.5, 3.0, 0.0]
+    """
+    sparse, graph = need("scipy.sparse"), need("scipy.sparse.csgraph")
+    number: np.ndarray = np.full((free.shape[0] + 2, free.shape[1] + 2), -1)
+    number[1:-1, 1:-1][free] = np.arange(free.sum())
+    here = number[1:-1, 1:-1]
+    rows, columns, lengths = [], [], []
+    for di, dj in ((0, 1), (1, 0), (1, 1), (1, -1)):
+        there = number[1 + di : number.shape[0] - 1 + di, 1 + dj : number.shape[1] - 1 + dj]
+        joined = (here >= 0) & (there >= 0)
+        if di and dj:
+            # Not across a corner.
+            joined &= number[1 + di : number.shape[0] - 1 + di, 1:-1] >= 0
+            joined &= number[1:-1, 1 + dj : number.shape[1] - 1 + dj] >= 0
+        rows.append(here[joined])
+        columns.append(there[joined])
+        lengths.append(np.full(int(joined.sum()), spacing * float(np.hypot(di, dj))))
+    joins = (np.concatenate(rows), np.concatenate(columns))
+    count = int(free.sum())
+    matrix = sparse.coo_matrix((np.concatenate(lengths), joins), shape=(count, count)).tocsr()
+    return graph.dijkstra(matrix, directed=False, indices=source)
+
+
+def axis_correlation(values: np.ndarray, free: np.ndarray, spacing: float) -> float:
+    r"""How well a function over the floor is ordered along its main axis: the rank correlation of the two.
+
+    The main axis leads from where the function is least to where it is largest. How far along it a point lies is
+    measured over the floor: :math:`d(\text{least}, s) - d(\text{largest}, s)`, with geodesic distances.
+
+    Args:
+        values (np.ndarray): ``[P]``.
+        free (np.ndarray): bool ``[I, J]``, P of them.
+        spacing (float): of the grid.
+
+    Returns:
+        float: Spearman's correlation, at most 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> from torchrl_dceo.analysis.figures.birds_eye import axis_correlation
+        >>> corridor = np.ones((1, 9), bool)
+        >>> round(axis_correlation(np.arange(9.0) ** 3, corridor, 1.0), 3)
+        1.0
+    """
+    least, largest = int(values.argmin()), int(values.argmax())
+    along = geodesic_distances(free, spacing, least) - geodesic_distances(free, spacing, largest)
+    return float(need("scipy.stats").spearmanr(along, values).statistic)
+
+
+def save_birds_eye(run_dir: str | os.PathLike[str], view: BirdsEye) -> Path:
+    """Stores a view from above as ``birds_eye.npz`` (no pickle)."""
+    target = Path(run_dir) / BIRDS_EYE_FILE
+    target.parent.mkdir(parents=True, exist_ok=True)
+    entries: dict[str, Any] = {
+        field.name: np.asarray(getattr(view, field.name))
+        for field in fields(view)
+        if getattr(view, field.name) is not None
+    }
+    temporary = target.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        np.savez_compressed(file, **entries)
+    temporary.replace(target)
+    return target
+
+
+def load_birds_eye(run_dir: str | os.PathLike[str]) -> BirdsEye:
+    """Loads what :func:`save_birds_eye` stored."""
+    path = Path(run_dir) / BIRDS_EYE_FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"{run_dir} holds no {BIRDS_EYE_FILE}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            entries: dict[str, Any] = {name: file[name] for name in file.files}
+        return BirdsEye(**{**entries, "heading": float(entries["heading"])})
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is damaged or was not written by save_birds_eye ({error})"
+        ) from error

@@ -1,0 +1,290 @@
+"""Values, eigenfunctions and options drawn on the map of a grid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchrl_dceo.analysis.figures.style import COLOURS, need
+from torchrl_dceo.envs.grid.layouts import MOVES, Layout
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+from typing import TYPE_CHECKING
+
+from torchrl_dceo.analysis.figures.style import (
+    colormap,
+    explain,
+    grid_of_axes,
+    new_figure,
+    styled,
+)
+from torchrl_dceo.analysis.spectra.options import OptionClimb
+from torchrl_dceo.analysis.spectra.similarity import Similarity
+from torchrl_dceo.envs import GridWorldEnv
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "draw_eigenfunctions",
+    "draw_options",
+    "draw_visits",
+    "map_image",
+    "show_arrows",
+    "show_map",
+    "show_marks",
+]
+
+# A world that starts anywhere would be all marks.
+_MOST_STARTS = 4
+
+
+def map_image(layout: Layout, values: Tensor) -> Tensor:
+    """Puts one number a state where the state is: ``[H, W]``, NaN on walls and closed hallways.
+
+    Args:
+        layout (Layout): the map.
+        values (Tensor): ``[S]``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis.figures.maps import map_image
+        >>> from torchrl_dceo.envs.grid.layouts import parse_layout
+        >>> map_image(parse_layout("S#.\\n..."), torch.arange(5)).tolist()
+        [[0.0, nan, 1.0], [2.0, 3.0, 4.0]]
+    """
+    cells = layout.cells
+    if values.shape != (len(cells),):
+        raise ValueError(
+            f"a map of {len(cells)} states needs as many values, got shape {list(values.shape)}"
+        )
+    image = torch.full((layout.height, layout.width), torch.nan, dtype=torch.float64)
+    rows, columns = torch.tensor(cells).T
+    image[rows, columns] = values.detach().cpu().double()
+    for row, column in cells:
+        if not layout.is_open(row, column):
+            image[row, column] = torch.nan
+    return image
+
+
+def show_map(
+    axes: Axes,
+    layout: Layout,
+    values: Tensor,
+    *,
+    cmap: Any,
+    norm: Any = None,
+    missing: str = COLOURS["unvisited"],
+) -> AxesImage:
+    """Draws a number a state on the map; walls are dark, a state whose number is NaN has the colour ``missing``."""
+    rgb = need("matplotlib.colors").to_rgb
+    image = map_image(layout, values)
+    base = torch.tensor(rgb(COLOURS["wall"])).expand(layout.height, layout.width, 3).clone()
+    for row, column in layout.cells:
+        if layout.is_open(row, column):
+            base[row, column] = torch.tensor(rgb(missing))
+    axes.imshow(base.numpy(), interpolation="nearest")
+    numpy = need("numpy")
+    shown = numpy.ma.masked_invalid(image.numpy())
+    drawn = axes.imshow(shown, cmap=cmap, norm=norm, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    return drawn
+
+
+def show_marks(axes: Axes, layout: Layout, size: float = 7.0) -> None:
+    """Marks the starts with S and the goals with G."""
+    starts = layout.starts if len(layout.starts) <= _MOST_STARTS else ()
+    effects = need("matplotlib.patheffects")
+    outline = [effects.withStroke(linewidth=size / 4, foreground="white")]
+    for letter, cells in (("S", starts), ("G", layout.goals)):
+        for row, column in cells:
+            axes.text(
+                column,
+                row,
+                letter,
+                fontsize=size,
+                fontweight="bold",
+                color=COLOURS["ink"],
+                ha="center",
+                va="center_baseline",
+                path_effects=outline,
+            )
+
+
+def show_arrows(axes: Axes, layout: Layout, actions: Tensor, moves: Tensor) -> None:
+    """Draws a policy: an arrow for each move, a dot where it stays (against a wall).
+
+    Args:
+        axes (Axes): of a map.
+        layout (Layout): the map.
+        actions (Tensor): the action of each state, ``[S]``.
+        moves (Tensor): whether it leads to another state, ``[S]``.
+    """
+    rows, columns = torch.tensor(layout.cells).T
+    is_open = torch.tensor([layout.is_open(*cell) for cell in layout.cells])
+    down, right = torch.tensor(MOVES)[actions].T
+    arrows, stays = moves & is_open, ~moves & is_open
+    axes.quiver(
+        columns[arrows].numpy(),
+        rows[arrows].numpy(),
+        right[arrows].numpy(),
+        down[arrows].numpy(),
+        color=COLOURS["ink"],
+        angles="xy",
+        scale_units="xy",
+        scale=1.45,
+        pivot="mid",
+        units="xy",
+        width=0.13,
+        headwidth=3.4,
+        headlength=3.2,
+        headaxislength=2.9,
+    )
+    axes.scatter(
+        columns[stays].numpy(), rows[stays].numpy(), s=5, color=COLOURS["ink"], linewidths=0
+    )
+
+
+_COLUMNS = 5
+
+
+@styled
+def draw_visits(layout: Layout, counts: Tensor, title: str = "State visitation") -> Figure:
+    """Draws how often each state was visited, from white to red as in the paper; grey was never visited.
+
+    Args:
+        layout (Layout): the map.
+        counts (Tensor): ``[S]``.
+        title (str): of the picture.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis import draw_visits
+        >>> from torchrl_dceo.envs.grid.layouts import parse_layout
+        >>> figure = draw_visits(parse_layout("S..#G..\\n......."), torch.arange(13))
+        >>> figure.get_suptitle()
+        'State visitation · 12 of 13 states'
+    """
+    visited = counts > 0
+    seen = f"{int(visited.sum())} of {len(counts)} states"
+    height = 3.6
+    width = min(8.0, max(3.2, (height - 0.5) * layout.width / layout.height + 1.1))
+    figure = new_figure(width, height, f"{title} · {seen}")
+    axes = grid_of_axes(figure, 1, 1)[0]
+    # Logarithmic: on a linear scale the start would outshine the rest.
+    norm = need("matplotlib.colors").LogNorm(vmin=1, vmax=max(10.0, float(counts.max())))
+    values = counts.double().where(visited, torch.nan)
+    image = show_map(axes, layout, values, cmap=colormap("visits"), norm=norm)
+    show_marks(axes, layout, size=9)
+    bar = figure.colorbar(image, ax=axes, shrink=0.9, pad=0.03, label="visits", format="{x:g}")
+    bar.outline.set_visible(False)
+    return figure
+
+
+@styled
+def draw_eigenfunctions(
+    layout: Layout, representation: Tensor, similarity: Similarity | None = None
+) -> Figure:
+    r"""Draws every dimension of the representation on the map, each with limits of its own, symmetric about 0.
+
+    Args:
+        layout (Layout): the map.
+        representation (Tensor): f in every state, ``[S, d]``.
+        similarity (Similarity, optional): to the exact eigenfunctions. Each title then has :math:`|\cos|`, or for a
+            repeated eigenvalue the alignment of the subspaces.
+
+    Examples:
+        >>> from torchrl_dceo.analysis import draw_eigenfunctions, exact_eigenfunctions
+        >>> from torchrl_dceo.envs import GridWorldEnv
+        >>> env = GridWorldEnv("S....\n.....")
+        >>> figure = draw_eigenfunctions(env.layout, exact_eigenfunctions(env, 3)[1])
+        >>> [axes.get_title() for axes in figure.axes]
+        ['$f_{1}$', '$f_{2}$', '$f_{3}$']
+    """
+    d = representation.shape[1]
+    figure, cells = _small_maps(layout, d, "Eigenfunctions of the Laplacian", 1.55)
+    normalize = need("matplotlib.colors").Normalize
+    for i, axes in enumerate(cells):
+        values = representation[:, i]
+        limit = max(float(values.abs().max()), 1e-12)
+        norm = normalize(vmin=-limit, vmax=limit)
+        show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
+        axes.set_title(f"$f_{{{i + 1}}}$" + _alignment(similarity, i), pad=3)
+    if similarity is not None:
+        note = "|cos| with the exact eigenfunction"
+        if any(end - first > 1 for first, end in similarity.groups):
+            note += " · * repeated eigenvalue: of its whole subspace"
+        explain(figure, note)
+    return figure
+
+
+@styled
+def draw_options(
+    env: GridWorldEnv,
+    option_values: Tensor,
+    followed: Tensor | None = None,
+    climb: OptionClimb | None = None,
+) -> Figure:
+    """Draws each option's value and greedy policy: arrows are moves, dots stay where they are (against a wall).
+
+    A ring marks the top of the function that the option climbs.
+
+    Args:
+        env (GridWorldEnv): the world.
+        option_values (Tensor): ``[S, N, A]``.
+        followed (Tensor, optional): the function that each option climbs, ``[S, N]``.
+        climb (OptionClimb, optional): how well it does so, for the titles.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis import draw_options
+        >>> from torchrl_dceo.envs import GridWorldEnv
+        >>> figure = draw_options(GridWorldEnv("S....\\n....."), torch.randn(10, 3, 4))
+        >>> [axes.get_title() for axes in figure.axes]
+        ['option 1', 'option 2', 'option 3']
+    """
+    layout, num_options = env.layout, option_values.shape[1]
+    figure, cells = _small_maps(layout, num_options, "Options: value and greedy policy", 2.3)
+    states = torch.arange(env.num_states)
+    rows, columns = torch.tensor(layout.cells).T
+    for i, axes in enumerate(cells):
+        values, actions = option_values[:, i].max(-1)
+        show_map(axes, layout, values, cmap=colormap("values"))
+        show_arrows(axes, layout, actions, env.next_state[states, actions] != states)
+        if followed is not None:
+            top = int(followed[:, i].argmax())
+            ring = {"s": 70, "facecolors": "none", "edgecolors": COLOURS["second"]}
+            axes.scatter(columns[top], rows[top], linewidths=1.6, **ring)
+        share = None if climb is None else float(climb.mean()[i])
+        title = f"option {i + 1}"
+        if share is not None and share == share:
+            title += f" · climbs {share:.2f}"
+        axes.set_title(title, pad=3)
+    note = "arrow: greedy move · dot: stays"
+    explain(figure, note + ("" if followed is None else " · ring: top of the eigenfunction"))
+    return figure
+
+
+def _small_maps(layout: Layout, count: int, title: str, size: float) -> tuple[Figure, list]:
+    columns = min(_COLUMNS, count)
+    rows = -(-count // columns)
+    shape = layout.height / layout.width
+    # A title must fit above a single narrow map too.
+    width = max(columns * size, 3.4)
+    figure = new_figure(width, rows * (size * shape + 0.16) + 0.45, title)
+    return figure, grid_of_axes(figure, count, columns)
+
+
+def _alignment(similarity: Similarity | None, i: int) -> str:
+    if similarity is None or i >= len(similarity.cosines):
+        return ""
+    for first, end in similarity.groups:
+        if first <= i < end and end - first > 1:
+            return f"  |cos| {float(similarity.subspace_cosines[i]):.2f}*"
+    return f"  |cos| {float(similarity.cosines[i]):.2f}"

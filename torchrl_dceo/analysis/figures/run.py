@@ -1,0 +1,186 @@
+"""Every figure of one run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchrl_dceo.analysis.figures.birds_eye import BIRDS_EYE_FILE, load_birds_eye
+from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, draw_option_ways
+from torchrl_dceo.analysis.figures.curves import PROGRESS_FILE, draw_learning_curve, read_progress
+from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
+from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames, save_rollout_gif
+from torchrl_dceo.analysis.run_files import ANALYSIS_FILE, RunAnalysis, load_analysis
+from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
+from torchrl_dceo.analysis.spectra.options import (
+    OptionClimb,
+    greedy_path,
+    option_climb,
+    reachable_states,
+)
+from torchrl_dceo.analysis.spectra.similarity import Similarity, cosine_similarity
+from torchrl_dceo.envs import GridWorldEnv
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "draw_run",
+    "map_figures",
+]
+
+_log = logging.getLogger(__name__)
+
+
+_REASONS = {
+    "visits": "no state visitation: the world did not count its visits",
+    "eigenfunctions": "no eigenfunctions: the agent learns no representation",
+    "options": "no options: the agent has none",
+}
+
+
+def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
+    """Draws all that a run directory has the numbers for, into the directory itself.
+
+    ``learning_curve.png`` from its log, ``progress.csv``; from ``analysis.npz``, where the world is a grid,
+    ``visits.png``, ``eigenfunctions.png``, ``options.png``, and one option's rollout as ``rollout.png`` and
+    ``rollout.gif``; from ``birds_eye.npz``, where it is a first-person one, ``birds_eye.png`` and ``option_ways.png``.
+    What is left out, and why, goes to the log of this module.
+
+    Args:
+        run_dir (path-like): the directory of a run.
+
+    Returns:
+        list of Path: the pictures.
+
+    Raises:
+        FileNotFoundError: if the directory is missing, or is not that of a run.
+        ValueError: if what it holds is damaged.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> from torchrl_dceo.analysis import draw_run, save_analysis
+        >>> from torchrl_dceo.envs import make_env
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = save_analysis(folder, make_env("S..\\n..G"), counts=torch.arange(6))
+        ...     [path.name for path in draw_run(folder)]
+        ['visits.png']
+    """
+    folder = Path(run_dir)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no run directory at {folder}")
+    has_log, has_arrays = (folder / PROGRESS_FILE).is_file(), (folder / ANALYSIS_FILE).is_file()
+    if not has_log and not has_arrays:
+        raise FileNotFoundError(
+            f"{folder} is not the directory of a run: it holds neither {PROGRESS_FILE} nor {ANALYSIS_FILE}"
+        )
+    stored = load_analysis(folder) if has_arrays else None
+    drawn = []
+    if has_log:
+        num_states = None if stored is None else stored.env.get("num_states")
+        figure = draw_learning_curve(read_progress(folder), num_states)
+        drawn.append(_save(figure, folder / "learning_curve.png"))
+    else:
+        _log.info("no learning curve: %s holds no %s", folder, PROGRESS_FILE)
+    if stored is None:
+        _log.info("no maps: %s holds no %s, which a run writes when it ends", folder, ANALYSIS_FILE)
+    elif stored.grid is None:
+        _log.info("no maps: %s is no grid world", stored.env.get("name"))
+    else:
+        drawn += _draw_maps(folder, stored, stored.grid)
+    if (folder / BIRDS_EYE_FILE).is_file():
+        drawn += _draw_from_above(folder)
+    return drawn
+
+
+def _draw_from_above(folder: Path) -> list[Path]:
+    view, drawn = load_birds_eye(folder), []
+    if view.values.shape[1] > 1:
+        drawn.append(_save(draw_birds_eye(view), folder / "birds_eye.png"))
+    if view.ways is not None:
+        drawn.append(_save(draw_option_ways(view), folder / "option_ways.png"))
+    return drawn
+
+
+def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
+    """Draws what a run stored on the map of its world: ``visits``, ``eigenfunctions`` and ``options``.
+
+    Args:
+        stored (RunAnalysis): from :func:`~torchrl_dceo.analysis.load_analysis`.
+
+    Returns:
+        dict of str to Figure: those it has the numbers for; none if its world is no grid.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis import RunAnalysis, map_figures
+        >>> stored = RunAnalysis({"map": "S..\\n..G", "slip": 0.0}, counts=torch.arange(6))
+        >>> list(map_figures(stored))
+        ['visits']
+    """
+    world, figures = stored.grid, {}
+    if world is None:
+        return {}
+    if stored.counts is not None:
+        figures["visits"] = draw_visits(world.layout, stored.counts)
+    if stored.representation is not None:
+        similarity = _similarity(stored, world)
+        figures["eigenfunctions"] = draw_eigenfunctions(
+            world.layout, stored.representation, similarity
+        )
+    if stored.option_values is not None:
+        climb = _climb(stored, world)
+        figures["options"] = draw_options(world, stored.option_values, stored.followed, climb)
+    return figures
+
+
+def _draw_maps(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+    figures = map_figures(stored)
+    for name, reason in _REASONS.items():
+        if name not in figures:
+            _log.info(reason)
+    drawn = [_save(figure, folder / f"{name}.png") for name, figure in figures.items()]
+    return drawn + (_draw_rollout(folder, stored, world) if "options" in figures else [])
+
+
+def _climb(stored: RunAnalysis, world: GridWorldEnv) -> OptionClimb | None:
+    assert stored.option_values is not None
+    if stored.followed is None:
+        return None
+    return option_climb(stored.option_values, stored.followed, world.next_state)
+
+
+def _draw_rollout(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+    values, followed = stored.option_values, stored.followed
+    assert values is not None
+    start = int(world._starts[0])
+    option = _farthest(_climb(stored, world), start)
+    path = greedy_path(values[:, option], world.next_state, start)
+    floor = None if followed is None else followed[:, option]
+    title = f"Greedy rollout of option {option + 1} from the start"
+    strip = draw_rollout(world.layout, path, floor, title=title)
+    frames = rollout_frames(world.layout, path, floor)
+    return [
+        _save(strip, folder / "rollout.png"),
+        save_rollout_gif(folder / "rollout.gif", frames),
+    ]
+
+
+def _farthest(climb: OptionClimb | None, start: int) -> int:
+    """The option that climbs most from the start: the one to show."""
+    return 0 if climb is None else int(climb.gain[start].argmax())
+
+
+def _similarity(stored: RunAnalysis, world: GridWorldEnv) -> Similarity:
+    assert stored.representation is not None
+    reachable = reachable_states(world.next_state, world._starts).double()
+    d = min(stored.representation.shape[1], int(reachable.sum()))
+    values, exact = exact_eigenfunctions(world, d, rho=reachable)
+    return cosine_similarity(stored.representation[:, :d], exact, values, rho=reachable)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    figure.savefig(path)
+    return path

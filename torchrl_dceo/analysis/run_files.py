@@ -1,0 +1,169 @@
+"""What a run leaves behind for its pictures: one file of arrays, and its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.envs import EnvBase, TransformedEnv
+
+from torchrl_dceo.analysis.spectra.options import (
+    followed_eigenfunctions,
+    state_values,
+    table_world,
+)
+from torchrl_dceo.envs import GridWorldEnv, TableEnv
+from torchrl_dceo.modules import EigenReward
+
+__all__ = ["ANALYSIS_FILE", "RunAnalysis", "load_analysis", "save_analysis"]
+
+ANALYSIS_FILE = "analysis.npz"
+"""The file's name in the run directory."""
+_ARRAYS = ("counts", "representation", "option_values", "followed")
+
+
+@dataclass(frozen=True)
+class RunAnalysis:
+    """What :func:`load_analysis` returns. ``None`` is what the run did not have.
+
+    Attributes:
+        env (dict): what the world was: its ``name``; for a grid also its ``map``, as text, and its ``slip``.
+        counts (Tensor): how often each state was visited, int64 ``[S]``.
+        representation (Tensor): f in every state, ``[S, d]``.
+        option_values (Tensor): the options' action values in every state, ``[S, N, A]``.
+        followed (Tensor): the function that each option climbs, sign included, ``[S, N]``.
+    """
+
+    env: dict
+    counts: Tensor | None = None
+    representation: Tensor | None = None
+    option_values: Tensor | None = None
+    followed: Tensor | None = None
+
+    @cached_property
+    def grid(self) -> GridWorldEnv | None:
+        """The world, built again, if it was a grid."""
+        if "map" not in self.env:
+            return None
+        return GridWorldEnv(self.env["map"], slip=self.env["slip"], observation="xy", seed=0)
+
+
+def save_analysis(
+    run_dir: str | os.PathLike[str],
+    env: EnvBase,
+    encoder: TensorDictModuleBase | None = None,
+    option_actor: TensorDictModuleBase | None = None,
+    counts: Tensor | None = None,
+    *,
+    reward: EigenReward | None = None,
+) -> Path:
+    """Evaluates what was learned in every state and stores it, as ``analysis.npz`` (no pickle), in one stroke.
+
+    Args:
+        run_dir (path-like): the run's directory.
+        env (EnvBase): its world. Networks are only evaluated in worlds that can list their states.
+        encoder (TensorDictModuleBase, optional): the representation f.
+        option_actor (TensorDictModuleBase, optional): the options.
+        counts (Tensor, optional): how often each state was visited, ``[S]``.
+
+    Keyword Args:
+        reward (EigenReward, optional): which function each option climbs.
+
+    Returns:
+        Path: the file.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> from torchrl_dceo.analysis import load_analysis, save_analysis
+        >>> from torchrl_dceo.envs import make_env
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = save_analysis(folder, make_env("S.G"), counts=torch.tensor([3, 2, 1]))
+        ...     stored = load_analysis(folder)
+        >>> stored.env["map"], stored.counts.tolist(), stored.representation
+        ('S.G', [3, 2, 1], None)
+    """
+    world = table_world(env)
+    arrays: dict[str, Tensor | None] = {"counts": counts}
+    if world is not None:
+        if encoder is not None:
+            arrays["representation"] = state_values(encoder, world)
+        if option_actor is not None:
+            arrays["option_values"] = state_values(option_actor, world)
+        if encoder is not None and reward is not None:
+            representation = arrays["representation"]
+            assert representation is not None
+            arrays["followed"] = followed_eigenfunctions(reward, representation)
+    stored: dict[str, Any] = {
+        name: array.detach().cpu().numpy() for name, array in arrays.items() if array is not None
+    }
+    stored["env"] = np.array(json.dumps(_description(env, world)))
+    target = Path(run_dir) / ANALYSIS_FILE
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the file first: a crash in between leaves the old one whole.
+    temporary = target.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        np.savez_compressed(file, **stored)
+    temporary.replace(target)
+    return target
+
+
+def load_analysis(run_dir: str | os.PathLike[str]) -> RunAnalysis:
+    """Loads what :func:`save_analysis` stored.
+
+    Args:
+        run_dir (path-like): the run's directory.
+
+    Raises:
+        FileNotFoundError: if it holds no such file.
+        ValueError: if the file is damaged or something else.
+
+    Examples:
+        >>> from torchrl_dceo.analysis import load_analysis
+        >>> load_analysis("/nowhere")
+        Traceback (most recent call last):
+        FileNotFoundError: /nowhere holds no analysis.npz: a run writes it when it ends
+    """
+    path = Path(run_dir) / ANALYSIS_FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"{run_dir} holds no {ANALYSIS_FILE}: a run writes it when it ends")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: torch.from_numpy(file[name]) for name in _ARRAYS if name in file}
+            env = json.loads(str(file["env"]))
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is damaged or was not written by save_analysis ({error})"
+        ) from error
+    analysis = RunAnalysis(env, **arrays)
+    _check(path, analysis)
+    return analysis
+
+
+def _description(env: EnvBase, world: TableEnv | None) -> dict:
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    description: dict = {"name": type(env).__name__}
+    if world is not None:
+        description |= {"num_states": world.num_states, "slip": world.slip}
+    if isinstance(world, GridWorldEnv):
+        description["map"] = str(world.layout)
+    return description
+
+
+def _check(path: Path, analysis: RunAnalysis) -> None:
+    num_states = analysis.env.get("num_states")
+    for name in _ARRAYS:
+        array = getattr(analysis, name)
+        if array is not None and num_states is not None and array.shape[0] != num_states:
+            raise ValueError(
+                f"{path} is damaged: {name} is of {array.shape[0]} states, the world has {num_states}"
+            )

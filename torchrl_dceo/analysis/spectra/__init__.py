@@ -1,0 +1,1 @@
+"""Eigenfunctions, exact and learned, and the options that follow them."""

@@ -1,0 +1,1 @@
+"""Runs compared over seeds: aggregates, intervals, tables."""

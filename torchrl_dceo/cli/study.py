@@ -1,0 +1,290 @@
+"""The command line: ``python -m torchrl_dceo.studies list | run | status | figure``."""
+# ruff: noqa: T201  (a command for people: printing is what it is for)
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import shlex
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from torchrl_dceo.studies.catalogue import STUDIES
+from torchrl_dceo.studies.declaration import Grid, Preset, Study
+from torchrl_dceo.studies.display import StudyLine
+from torchrl_dceo.studies.executors import EXECUTORS, Executor, make_executor
+from torchrl_dceo.studies.job_state import RunState, State
+from torchrl_dceo.studies.runner import StudyFolders, StudyRun, find_recipes
+from torchrl_dceo.studies.worker import LOG
+from torchrl_dceo.typos import choices
+
+__all__ = ["main"]
+
+_PROGRAM = "python -m torchrl_dceo.studies"
+_COMMANDS = ("list", "run", "status", "figure")
+_STATES: tuple[State, ...] = ("done", "running", "failed", "interrupted", "waiting")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0, 1 if a run failed, 2 for a mistake, 130 after Ctrl-C.
+
+    Examples:
+        >>> from torchrl_dceo.cli.study import main
+        >>> main(["status", "onlin"])
+        2
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
+        return _mistake(f"unknown command {choices(arguments[0], _COMMANDS)}")
+    options = _parser().parse_args(arguments)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "list": _list,
+        "run": _run,
+        "status": _status,
+        "figure": _figure,
+    }
+    try:
+        return commands[options.command](options)
+    except (ValueError, FileNotFoundError, ImportError) as error:
+        return _mistake(str(error))
+
+
+def _mistake(sentence: str) -> int:
+    print(sentence, file=sys.stderr)
+    return 2
+
+
+def _list(options: argparse.Namespace) -> int:
+    for study in STUDIES.values():
+        print(f"{study.name}\n    {study.question}")
+        for name, preset in study.presets.items():
+            if name != "smoke":
+                jobs = preset.jobs()
+                print(f"    {name}: {len(jobs)} run{'s' * (len(jobs) != 1)}; {preset.size}")
+    print(f"\n{_PROGRAM} run <study> [--preset laptop|paper|smoke]")
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    study = _study_run(options)
+    executor = make_executor(
+        options.executor,
+        jobs=options.jobs,
+        folder=study.folders.root,
+        **{name: getattr(options, name) for name in _CLUSTER},
+    )
+    _report_failed_before(study)
+    line = StudyLine(study.jobs)
+    before = signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        complete = study.run(executor, line)
+        line.close()
+        if not options.no_figure:
+            _results(study, options)
+    except KeyboardInterrupt:
+        line.close()
+        return _interrupted(options, executor)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if not complete:
+        failed = sum(run.state != "done" for run in study.states().values())
+        them = "it" if failed == 1 else "them"
+        print(
+            f"{failed} of {len(study.jobs)} runs failed; to try {them} again: {_command(options)}",
+            file=sys.stderr,
+        )
+    return 0 if complete else 1
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _interrupted(options: argparse.Namespace, executor: Executor) -> int:
+    what = (
+        "Stopped watching: runs go on in the queue (scancel ends them)"
+        if executor.outlives
+        else "Stopped"
+    )
+    print(f"{what}. To go on: {_command(options)}", file=sys.stderr)
+    return 130
+
+
+def _report_failed_before(study: StudyRun) -> None:
+    for job in study.jobs:
+        run = study.state(job)
+        if run.state == "failed":
+            print(f"trying again: {job.name} had failed: {run.reason}", file=sys.stderr)
+
+
+def _status(options: argparse.Namespace) -> int:
+    study = _study_run(options)
+    states = study.states()
+    groups: dict[str, list[RunState]] = {}
+    for job in study.jobs:
+        label = job.name if job.world is None else f"{job.world}/{job.agent}"
+        groups.setdefault(label, []).append(states[job.name])
+    width = max(len(label) for label in groups)
+    for label, runs in groups.items():
+        counts = Counter(run.state for run in runs)
+        parts = [f"{counts[state]} {state}" for state in _STATES if counts[state]]
+        frames = sum(run.progress.frames for run in runs)
+        parts += [f"{frames:,} frames"] if frames else []
+        print(f"{label:{width}}  {', '.join(parts)}")
+    for job in study.jobs:
+        if states[job.name].state == "failed":
+            print(f"\nfailed  {job.name}: {states[job.name].reason}")
+            print(f"        its log: {study.folders.folder(job) / LOG}")
+    running = sum(run.state == "running" for run in states.values())
+    print(f"\n{StudyLine(study.jobs).text(states, max(1, running))}")
+    return 0
+
+
+def _figure(options: argparse.Namespace) -> int:
+    _results(_study_run(options), options)
+    return 0
+
+
+def _results(study: StudyRun, options: argparse.Namespace) -> None:
+    from torchrl_dceo.studies.results import make_results  # draws: takes its time to import
+
+    results = make_results(study, _command(options))
+    for sentence in results.missing:
+        print(sentence, file=sys.stderr)
+    summary = results.folder / "summary.md"
+    if results.figures and summary.is_file():
+        print(summary.read_text())
+    for path in [*results.figures, *results.pictures, results.folder / "README.md", results.page]:
+        if path is not None:
+            print(path)
+
+
+def _study_run(options: argparse.Namespace) -> StudyRun:
+    study = _find_study(options.study)
+    preset = study.preset(options.preset).restricted(
+        worlds=options.worlds, agents=options.agents, seeds=options.seeds
+    )
+    if options.set:
+        preset = _with_overrides(preset, options.set)
+    return StudyRun(
+        study,
+        preset,
+        StudyFolders(options.out, study.name, options.preset, options.results),
+        find_recipes(options.recipes),
+        threads=getattr(options, "threads", 1),
+        keep_checkpoints=getattr(options, "keep_checkpoints", False),
+    )
+
+
+def _find_study(name: str) -> Study:
+    if name in STUDIES:
+        return STUDIES[name]
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise FileNotFoundError(f"there is no file {name} with a study")
+        study = runpy.run_path(name).get("STUDY")
+        if not isinstance(study, Study):
+            raise ValueError(f"{name} does not define STUDY, a torchrl_dceo.studies.Study")
+        return study
+    raise ValueError(
+        f"unknown study {choices(name, list(STUDIES))}, or give a Python file with a STUDY"
+    )
+
+
+def _with_overrides(preset: Preset, overrides: Sequence[str]) -> Preset:
+    for given in overrides:
+        if "=" not in given:
+            raise ValueError(f"--set takes KEY=VALUE as a recipe does, got {given!r}")
+        if given.split("=")[0] in ("agent", "seed", "run_dir", "resume", "total_frames"):
+            raise ValueError(f"{given.split('=')[0]} is the study's own: --set cannot change it")
+    grids = [part for part in preset.parts if isinstance(part, Grid)]
+    if not grids:
+        raise ValueError("this study runs whole scripts: --set has nothing to change")
+    parts = [
+        replace(part, overrides=(*part.overrides, *overrides)) if isinstance(part, Grid) else part
+        for part in preset.parts
+    ]
+    return replace(preset, parts=parts)
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What a person types to have this again, or to go on with it."""
+    usual = vars(_parser().parse_args(["run", options.study]))
+    given = ["run", options.study, "--preset", options.preset]
+    for name, value in vars(options).items():
+        if name not in ("command", "study", "preset") and value != usual[name]:
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            given += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return f"{_PROGRAM} {shlex.join(given)}"
+
+
+_OUT = Path("runs/studies")
+_CLUSTER = ("partition", "time", "memory", "gpus", "account", "threads", "address")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM, description="The paper's studies: many runs, watched, compared, shown."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(_COMMANDS))
+    commands.add_parser("list", help="the studies and their sizes")
+    texts = {
+        "run": "does the runs that are not done, then draws; again after an interruption",
+        "status": "what every run of a study is doing",
+        "figure": "draws what there is",
+    }
+    for name, text in texts.items():
+        _common(commands.add_parser(name, help=text, description=f"{name}: {text}."))
+    _places(commands.choices["run"])
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("study", help="a name from `list`, or a Python file that defines STUDY")
+    add("--preset", default="laptop", help="laptop (default), paper or smoke")
+    add("--worlds", nargs="+", default=[], help="only these")
+    add("--agents", nargs="+", default=[], help="only these")
+    add("--seeds", nargs="+", default=[], action=_Seeds, help="these instead: 0 1 2, or 0-9")
+    add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="for every recipe: device=cuda")
+    add("--out", type=Path, default=_OUT, help=f"of all studies' runs (default: {_OUT})")
+    add("--results", type=Path, help="of logs, figures and page (default: beside the runs)")
+    add("--recipes", type=Path, help="the folder of the recipes (default: beside the package)")
+
+
+def _places(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--executor", default="local", metavar="|".join(EXECUTORS), help="where runs take place")
+    add("--jobs", type=int, help="runs at a time (default: 2 on this machine)")
+    add("--threads", type=int, default=1, help="of each run (default: 1)")
+    add("--no-figure", action="store_true", help="leave the drawing to `figure`")
+    add("--keep-checkpoints", action="store_true", help="also of runs that are done")
+    slurm = parser.add_argument_group("Slurm")
+    slurm.add_argument("--partition")
+    slurm.add_argument("--account")
+    slurm.add_argument(
+        "--time", type=int, default=24 * 60, help="minutes of a run (default: a day)"
+    )
+    slurm.add_argument("--memory", type=float, default=4.0, help="GB of a run (default: 4)")
+    slurm.add_argument("--gpus", type=int, default=0, help="of a run (default: 0); also for Ray")
+    ray = parser.add_argument_group("Ray")
+    ray.add_argument("--address", help="of a cluster (default: one on this machine)")
+
+
+class _Seeds(argparse.Action):
+    """Numbers, and ranges of them."""
+
+    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
+        seeds: list[int] = []
+        for value in values:
+            first, dash, last = value.partition("-")
+            if not first.isdigit() or (dash and not last.isdigit()):
+                parser.error(f"--seeds takes numbers and ranges such as 0-9, got {value!r}")
+            seeds += range(int(first), int(last if dash else first) + 1)
+        setattr(namespace, self.dest, seeds)

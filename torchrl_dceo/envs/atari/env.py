@@ -1,0 +1,253 @@
+"""One Atari game as a TorchRL environment: grey 84x84 images, sticky actions, frame skip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.data import Categorical, TensorSpec
+
+from torchrl_dceo.envs.atari.base import SCREEN, AtariBase, Console, RamMap, ram_map
+
+__all__ = [
+    "AreaResize",
+    "AtariEnv",
+]
+
+
+class AreaResize:
+    """Scales grey pictures to a smaller size: each new pixel is the mean of the area that it covers.
+
+    This is what OpenCV calls ``INTER_AREA``, the rule of the Atari literature, up to rounding (at most one grey level).
+    It is ours because OpenCV and torchvision are no dependencies, and torch's own ``interpolate(mode="area")`` averages
+    over whole pixels only: 210 rows onto 84 are two and a half rows each.
+
+    The weights of a row repeat after every ``gcd`` of the two sizes (210 rows are 42 blocks of 5, which give 2 each),
+    so that the picture is multiplied by two small matrices: fifty times less work than by the whole ones.
+
+    Args:
+        size (tuple of int): rows and columns of the pictures that it is given.
+        new_size (tuple of int): rows and columns of those that it returns, none larger.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.envs.atari.env import AreaResize
+        >>> AreaResize((1, 5), (1, 2))(torch.tensor([[10, 20, 30, 40, 50]], dtype=torch.uint8))
+        tensor([[18, 42]], dtype=torch.uint8)
+    """
+
+    def __init__(self, size: tuple[int, int], new_size: tuple[int, int]) -> None:
+        for name, old, new in zip(("rows", "columns"), size, new_size, strict=True):
+            if not 1 <= new <= old:
+                raise ValueError(f"new_size must have 1 to {old} {name}, got {new}")
+        self.size, self.new_size = tuple(size), tuple(new_size)
+        self._rows, self._columns = (
+            _block_weights(old, new) for old, new in zip(size, new_size, strict=True)
+        )
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        """Maps ``uint8 [*, H, W]`` to ``uint8 [*, new H, new W]``, rounded to the nearest level."""
+        *lead, _, width = pictures.shape
+        rows, columns = self._rows.shape[1], self._columns.shape[1]
+        blocks = pictures.to(torch.float32).view(-1, rows, width)
+        tall = torch.matmul(self._rows, blocks).view(-1, columns)
+        wide = torch.matmul(tall, self._columns.T)
+        return wide.round_().to(torch.uint8).view(*lead, *self.new_size)
+
+
+def _block_weights(old: int, new: int) -> Tensor:
+    """How much each of the ``old / gcd`` pixels of a block counts in each of its ``new / gcd``."""
+    blocks = math.gcd(old, new)
+    old, new = old // blocks, new // blocks
+    scale = old / new
+    weights = torch.zeros(new, old)
+    for i in range(new):
+        for j in range(old):
+            overlap = min((i + 1) * scale, j + 1) - max(i * scale, j)
+            weights[i, j] = max(0.0, overlap) / scale
+    return weights
+
+
+class AtariEnv(AtariBase):
+    """One or several Atari games, as the paper plays them: 84x84 grey, stacks of four, sticky actions.
+
+    Each environment of the batch is an emulator of its own, stepped one after the other in this process (a
+    :class:`~torchrl_dceo.envs.atari.base.Console`, which says what an agent step is). The pictures are shrunk by
+    :class:`~torchrl_dceo.envs.atari.env.AreaResize`, and the newest ``frame_stack`` of them are stacked, oldest
+    first; at the start of an episode the first one is repeated, as ``CatFrames(padding="same")`` does. That is what
+    ``make_replay_buffer(frame_stack=4)`` undoes and redoes: it stores each picture once.
+
+    The reward is the game's own. :func:`~torchrl_dceo.envs.make_env` clips it for learning, after the return of the
+    episode was summed. An episode ends with the game (``terminated``; with a life if asked for) and after ``max_steps``
+    agent steps (``truncated``).
+
+    Entries (``B`` the batch size): ``pixels`` uint8 ``[*B, frame_stack, size, size]``; ``room`` int64 ``[*B]`` and
+    ``position`` int64 ``[*B, 2]``, the player's (x, y), read from memory where the game's :class:`RamMap
+    <torchrl_dceo.envs.atari.base.RamMap>` is known or given; ``state_id`` int64 ``[*B]``, which is the room, so
+    that coverage counts rooms (0 in a game without); ``ram`` uint8 ``[*B, 128]`` if asked for; ``action``, ``reward``
+    and the end flags as everywhere.
+
+    Args:
+        game (str): ``"MontezumaRevenge"``, ``"Pong"``, …, see :func:`~torchrl_dceo.envs.atari.base.game_names`.
+
+    Keyword Args:
+        batch_size (Sequence[int]): Default: ``()``.
+        sticky (float): probability that a frame keeps the action of the one before. Default: 0.25.
+        frame_skip (int): emulator frames an agent step. Default: 4.
+        frame_stack (int): pictures in an observation. Default: 4.
+        size (int): rows and columns of a picture. Default: 84.
+        max_steps (int, optional): agent steps an episode. Default: 27,000 (30 minutes of play).
+        coverage (bool): no reward. Games still end. Default: ``False``.
+        life_ends (bool): the loss of a life terminates, and a new game begins. Default: ``False``.
+        full_actions (bool): all 18 actions of the joystick, also those that do nothing here. Default: ``False``.
+        positions (RamMap or tuple, optional): where in memory the player is. Default: what is known of the game.
+        ram (bool): whether the memory is an entry. Default: ``False``.
+        seed (int, optional): by default drawn from torch's global generator.
+        device (torch.device or str): where the entries go. Default: ``"cpu"``.
+
+    Examples:
+        >>> from torchrl_dceo.envs.atari.env import AtariEnv
+        >>> env = AtariEnv("MontezumaRevenge", seed=0)
+        >>> data = env.reset()
+        >>> data["pixels"].shape, int(data["room"]), data["position"].tolist()
+        (torch.Size([4, 84, 84]), 1, [77, 235])
+        >>> env.action_names[3]
+        'RIGHT'
+        >>> data = env.rollout(3, lambda td: td.set("action", env.action_index("RIGHT")))
+        >>> bool(data["next", "position"][-1, 0] > 77)
+        True
+    """
+
+    def __init__(
+        self,
+        game: str,
+        *,
+        batch_size: Sequence[int] = (),
+        sticky: float = 0.25,
+        frame_skip: int = 4,
+        frame_stack: int = 4,
+        size: int = 84,
+        max_steps: int | None = 27_000,
+        coverage: bool = False,
+        life_ends: bool = False,
+        full_actions: bool = False,
+        positions: RamMap | None = None,
+        ram: bool = False,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(
+            game,
+            batch_size=batch_size,
+            sticky=sticky,
+            frame_skip=frame_skip,
+            frame_stack=frame_stack,
+            size=size,
+            max_steps=max_steps,
+            coverage=coverage,
+            full_actions=full_actions,
+            device=device,
+        )
+        self.positions = ram_map(game) if positions is None else RamMap(*positions)
+        self.has_ram = ram
+        self._resize = AreaResize(SCREEN, (size, size))
+        self._codes = [action.value for action in self._joystick]
+        count = self.batch_size.numel()
+        self.consoles = [
+            Console(self.rom, frame_skip=frame_skip, sticky=sticky, life_ends=life_ends)
+            for _ in range(count)
+        ]
+        self._screens = np.zeros((count, *SCREEN), dtype=np.uint8)
+        for console, screen in zip(self.consoles, self._screens, strict=True):
+            console.screen = screen  # drawn into the batch itself
+        self._make_specs(self._memory_specs())
+        self._set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
+
+    def _memory_specs(self) -> dict[str, TensorSpec]:
+        specs: dict[str, TensorSpec] = {
+            "state_id": Categorical(
+                self.num_states, shape=self.batch_size, dtype=torch.int64, device=self.device
+            )
+        }
+        if self.positions is not None:
+            specs["room"] = self._byte_spec(dtype=torch.int64)
+            specs["position"] = self._byte_spec(2, dtype=torch.int64)
+        if self.has_ram:
+            specs["ram"] = self._byte_spec(self.consoles[0].ale.getRAMSize())
+        return specs
+
+    @property
+    def num_states(self) -> int:
+        """How many values ``state_id`` can take: the rooms of the game."""
+        if self.positions is None or self.positions.room is None:
+            return 1
+        return self.positions.num_rooms
+
+    # EnvBase
+
+    def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
+        fresh = self._to_reset(tensordict)
+        for i in fresh.nonzero().flatten().tolist():
+            self.consoles[i].reset()
+        return self._begin(fresh, self._resize(torch.from_numpy(self._screens)).unsqueeze(1))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        actions = tensordict.get("action").reshape(-1).tolist()
+        results = [
+            console.step(self._codes[action])
+            for console, action in zip(self.consoles, actions, strict=True)
+        ]
+        newest = self._resize(torch.from_numpy(self._screens)).unsqueeze(1)
+        rewards = torch.tensor([reward for reward, _ in results], dtype=torch.float32)
+        return self._advance(newest, rewards, torch.tensor([over for _, over in results]))
+
+    def _further_entries(self) -> dict[str, Tensor]:
+        shape, where = self.batch_size, self.positions
+        if where is None and not self.has_ram:
+            return {"state_id": torch.zeros(shape, dtype=torch.int64)}
+        memory = torch.from_numpy(np.stack([console.ram for console in self.consoles]))
+        entries = {"ram": memory.view(*shape, -1)} if self.has_ram else {}
+        if where is None:
+            return {**entries, "state_id": torch.zeros(shape, dtype=torch.int64)}
+        columns = [0 if where.room is None else where.room, where.x, where.y]
+        room, x, y = memory[:, columns].to(torch.int64).view(*shape, 3).unbind(-1)
+        if where.room is None:
+            room = torch.zeros_like(room)
+        # Bounded: a byte that a game uses for something else on the way must not end a run of days.
+        state = room.clamp(max=self.num_states - 1)
+        return {**entries, "room": room, "position": torch.stack([x, y], -1), "state_id": state}
+
+    def _set_seed(self, seed: int | None) -> None:
+        if seed is None:
+            return
+        generator = torch.Generator().manual_seed(seed)
+        seeds = torch.randint(2**62, (len(self.consoles),), generator=generator)
+        for console, own in zip(self.consoles, seeds.tolist(), strict=True):
+            console.seed(own)
+
+    # Pictures; save and restore
+
+    def render(self) -> Tensor:
+        """Returns what a player sees on the television, ``uint8 [*B, 210, 160, 3]``."""
+        pictures = np.stack([console.render() for console in self.consoles])
+        return torch.from_numpy(pictures).view(*self.batch_size, *SCREEN, 3)
+
+    def get_env_state(self) -> dict[str, Tensor]:
+        """Returns all that changes while it runs, the emulators' bytes included, as plain tensors (copies)."""
+        state = {"stack": self._stack.clone(), "elapsed": self._elapsed.clone()}
+        for i, console in enumerate(self.consoles):
+            state.update({f"{key}_{i}": value for key, value in console.get_state().items()})
+        return state
+
+    def set_env_state(self, state: dict[str, Tensor]) -> None:
+        """Restores what :meth:`get_env_state` returned: the games go on as if never interrupted."""
+        self._restore_stack(state["stack"])
+        self._elapsed = state["elapsed"].cpu().clone()
+        for i, console in enumerate(self.consoles):
+            own = {key: state[f"{key}_{i}"] for key in ("emulator", "last_action", "generator")}
+            console.set_state(own)

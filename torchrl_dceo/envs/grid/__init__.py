@@ -1,0 +1,1 @@
+"""Grid environments: a map becomes a batched, tensor-only environment."""

@@ -1,0 +1,208 @@
+"""The format of the maps of the grid worlds: reading, checking, and the order of the moves.
+
+A map is text, one character a cell:
+
+====================  ==========================================================================
+``#``                 wall
+``.`` or a space      floor
+``S``                 start (several: one is drawn at every reset)
+``G``                 goal
+``X``                 closed hallway: a wall that keeps its ``state_id`` (for worlds that change)
+====================  ==========================================================================
+
+The edge of the map is a wall, whether drawn or not. States are numbered row by row over all cells
+but ``#``. The moves are :data:`ACTIONS`, in this order in every grid world of the package. The maps
+that ship are in :mod:`torchrl_dceo.envs.grid.maps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+__all__ = ["ACTIONS", "MOVES", "Cell", "Layout", "parse_layout"]
+
+Cell = tuple[int, int]
+
+ACTIONS: tuple[str, ...] = ("up", "right", "down", "left")
+"""The names of the actions 0, 1, 2 and 3."""
+MOVES: tuple[Cell, ...] = ((-1, 0), (0, 1), (1, 0), (0, -1))
+"""The (row, column) step of each action, in the order of :data:`ACTIONS`."""
+
+WALL, FLOOR, CLOSED = "#", ".", "X"
+_CHARACTERS = "#. SGX"
+
+
+def _named(noun: str, cells: Sequence[Cell]) -> str:
+    if len(cells) == 1:
+        return f"{noun} {cells[0]} lies"
+    return f"{noun}s {', '.join(map(str, cells[:-1]))} and {cells[-1]} lie"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A checked map. Cells are (row, column), counted from the top left.
+
+    Args:
+        rows (tuple of str): the map's lines, of ``#``, ``.`` and ``X`` only.
+        starts (tuple of cells): where episodes start.
+        goals (tuple of cells): where they end; may be empty.
+
+    Raises:
+        ValueError: if a start or a goal is outside the map, on a wall or on a closed hallway, if
+            there is no start, if some goal cannot be reached from any start or some start reaches
+            no goal.
+
+    Examples:
+        >>> from torchrl_dceo.envs.grid.layouts import parse_layout
+        >>> layout = parse_layout("S.#\\n#.G")
+        >>> layout.starts, layout.goals, layout.cells
+        (((0, 0),), ((1, 2),), ((0, 0), (0, 1), (1, 1), (1, 2)))
+        >>> layout.distances((0, 0))[(1, 2)]
+        3
+    """
+
+    rows: tuple[str, ...]
+    starts: tuple[Cell, ...]
+    goals: tuple[Cell, ...]
+
+    def __post_init__(self) -> None:
+        if not self.starts:
+            raise ValueError("the map has no start: mark at least one floor cell with 'S'")
+        for noun, cells in (("start", self.starts), ("goal", self.goals)):
+            outside = [(r, c) for r, c in cells if not self._inside(r, c)]
+            if outside:
+                raise ValueError(
+                    f"{_named(noun, outside)} outside the map of {self.height} x {self.width} cells"
+                )
+            walled = [cell for cell in cells if not self.is_open(*cell)]
+            if walled:
+                raise ValueError(f"{_named(noun, walled)} on a wall: choose a floor cell")
+        both = sorted(set(self.starts) & set(self.goals))
+        if both:
+            raise ValueError(f"start {both[0]} is also a goal: move one of the two")
+        reached: set[Cell] = set()
+        for start in self.starts:
+            near = self.distances(start).keys()
+            reached |= near
+            if self.goals and not near & set(self.goals):
+                raise ValueError(f"no goal can be reached from start {start}: open a way to one")
+        for goal in self.goals:
+            if goal not in reached:
+                raise ValueError(f"goal {goal} cannot be reached from any start: open a way to it")
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return len(self.rows[0])
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells that have a ``state_id``, in its order."""
+        return tuple(
+            (r, c) for r, row in enumerate(self.rows) for c, mark in enumerate(row) if mark != WALL
+        )
+
+    def _inside(self, row: int, column: int) -> bool:
+        return 0 <= row < self.height and 0 <= column < self.width
+
+    def is_open(self, row: int, column: int) -> bool:
+        """Whether a move can enter the cell."""
+        return self._inside(row, column) and self.rows[row][column] == FLOOR
+
+    def distances(self, start: Cell) -> dict[Cell, int]:
+        """Returns the number of moves from ``start`` to every cell that can be reached."""
+        distance = {start: 0}
+        frontier = [start]
+        while frontier:
+            following = []
+            for r, c in frontier:
+                for dr, dc in MOVES:
+                    cell = (r + dr, c + dc)
+                    if cell not in distance and self.is_open(*cell):
+                        distance[cell] = distance[(r, c)] + 1
+                        following.append(cell)
+            frontier = following
+        return distance
+
+    def with_marks(
+        self, starts: Iterable[Cell] | None = None, goals: Iterable[Cell] | None = None
+    ) -> Layout:
+        """Returns the same map with other starts or goals (``None``: keep), checked again."""
+        return replace(
+            self,
+            starts=self.starts if starts is None else _as_cells(starts),
+            goals=self.goals if goals is None else _as_cells(goals),
+        )
+
+    def __str__(self) -> str:
+        grid = [list(row) for row in self.rows]
+        for mark, cells in (("S", self.starts), ("G", self.goals)):
+            for r, c in cells:
+                grid[r][c] = mark
+        return "\n".join("".join(row) for row in grid)
+
+
+def _as_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    return tuple((int(r), int(c)) for r, c in cells)
+
+
+def _read(source: str | Path) -> str:
+    if isinstance(source, str) and ("\n" in source or not set(source) - set(_CHARACTERS)):
+        return source
+    path = Path(source)
+    if not path.is_file():
+        raise ValueError(
+            f"{str(source)!r} is neither a map (of the characters {_CHARACTERS!r}) nor a file"
+        )
+    return path.read_text(encoding="utf-8")
+
+
+def parse_layout(source: str | Path | Layout) -> Layout:
+    """Reads and checks a map.
+
+    Args:
+        source (str, Path or Layout): the map itself, or the path of a file that holds it. Empty
+            lines before and after the map are dropped. A :class:`Layout` is returned as it is.
+
+    Raises:
+        ValueError: if the map is empty or ragged, holds an unknown character, or fails the checks
+            of :class:`Layout`.
+
+    Examples:
+        >>> from torchrl_dceo.envs.grid.layouts import parse_layout
+        >>> parse_layout("S..#\\n.##G")
+        Traceback (most recent call last):
+        ValueError: no goal can be reached from start (0, 0): open a way to one
+    """
+    if isinstance(source, Layout):
+        return source
+    lines = _read(source).strip("\n").split("\n")
+    if not lines[0]:
+        raise ValueError("the map is empty: it needs at least one row of cells")
+    for r, line in enumerate(lines):
+        if len(line) != len(lines[0]):
+            raise ValueError(
+                f"the map is ragged: row {r} has {len(line)} cells, row 0 has {len(lines[0])} "
+                "(write floor at the end of a row as '.')"
+            )
+        unknown = set(line) - set(_CHARACTERS)
+        if unknown:
+            raise ValueError(
+                f"unknown character {min(unknown)!r} in row {r} of the map: use '#' for wall, '.' "
+                "or ' ' for floor, 'S' for start, 'G' for goal, 'X' for a closed hallway"
+            )
+    marks = {
+        mark: tuple((r, c) for r, line in enumerate(lines) for c, m in enumerate(line) if m == mark)
+        for mark in "SG"
+    }
+    to_floor = str.maketrans(" SG", FLOOR * 3)
+    rows = tuple(line.translate(to_floor) for line in lines)
+    return Layout(rows, starts=marks["S"], goals=marks["G"])

@@ -1,0 +1,84 @@
+"""The worlds that are built on MiniGrid, registered with gymnasium as ``torchrl_dceo/<Name>-v0``."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+from torchrl_dceo.envs.minigrid.base import OBJECT_ACTIONS, MiniGridWorld
+from torchrl_dceo.envs.minigrid.key_and_door import EscapeRoom, KeyDoorWorld, ObstructedKey
+from torchrl_dceo.envs.minigrid.rooms import (
+    FourRooms,
+    GridMaze,
+    Maze,
+    NavigationWorld,
+    NineRooms,
+    RoomsWithObstacles,
+)
+
+__all__ = [
+    "OBJECT_ACTIONS",
+    "WORLDS",
+    "EscapeRoom",
+    "FourRooms",
+    "GridMaze",
+    "KeyDoorWorld",
+    "Maze",
+    "MiniGridWorld",
+    "NavigationWorld",
+    "NineRooms",
+    "ObstructedKey",
+    "RoomsWithObstacles",
+    "register_worlds",
+    "world_id",
+]
+
+WORLDS: dict[str, type[MiniGridWorld]] = {
+    world.__name__: world
+    for world in (
+        NineRooms,
+        FourRooms,
+        Maze,
+        GridMaze,
+        EscapeRoom,
+        RoomsWithObstacles,
+        ObstructedKey,
+    )
+}
+"""Every registered world by its short name."""
+
+
+def world_id(name: str) -> str:
+    """Returns the gymnasium id of a world; a wrong name lists the right ones.
+
+    Args:
+        name (str): ``"EscapeRoom"``, ``"EscapeRoom-v0"`` or ``"torchrl_dceo/EscapeRoom-v0"``.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid import world_id
+        >>> world_id("EscapeRoom")
+        'torchrl_dceo/EscapeRoom-v0'
+    """
+    short = name.removeprefix("torchrl_dceo/").removesuffix("-v0")
+    if short not in WORLDS:
+        raise ValueError(f"unknown world {name!r}; the worlds are {', '.join(WORLDS)}")
+    return f"torchrl_dceo/{short}-v0"
+
+
+def register_worlds() -> None:
+    """Registers every world with gymnasium; importing this package has already done it.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from torchrl_dceo.envs.minigrid import register_worlds
+        >>> register_worlds()
+        >>> env = gym.make("torchrl_dceo/EscapeRoom-v0", slip=0.0, tile_size=8)
+        >>> env.reset(seed=0)[0]["pixels"].shape
+        (3, 104, 104)
+    """
+    for name in WORLDS:
+        if world_id(name) not in gym.registry:
+            # gymnasium's checker costs more per step than the world itself; the tests run it.
+            gym.register(world_id(name), entry_point=f"{__name__}:{name}", disable_env_checker=True)
+
+
+register_worlds()

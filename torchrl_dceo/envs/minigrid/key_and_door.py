@@ -1,0 +1,266 @@
+"""Environments with a key and a door: the Escape Room and the Obstructed Key."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from torchrl_dceo.envs.grid.maps import rooms
+from torchrl_dceo.envs.minigrid.base import OBJECT_ACTIONS, MiniGridWorld, step_limit
+from torchrl_dceo.envs.minigrid.cells import KIND
+
+__all__ = [
+    "EscapeRoom",
+    "KeyDoorWorld",
+    "ObstructedKey",
+    "escape_room",
+    "obstructed_key",
+    "room_middle",
+]
+
+# How far the task has come, as the lowest digits of the objects' part of the state.
+_PHASES = {KIND["door_locked"]: 1, KIND["door_open"]: 2, KIND["door_closed"]: 3}
+
+
+def room_middle(room_size: int) -> int:
+    """Returns the row and column of the middle of the first room of a map of rooms.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid.key_and_door import room_middle
+        >>> room_middle(5)
+        3
+    """
+    if room_size < 3:
+        raise ValueError(f"room_size must be at least 3, got {room_size}")
+    return 1 + room_size // 2
+
+
+class KeyDoorWorld(MiniGridWorld):
+    """A world with one key and one locked door, and any number of breakable tiles.
+
+    ``pickup`` takes the key from a neighbouring cell, for good. ``toggle`` breaks the breakable tiles
+    and opens or closes the door next to the agent; a locked door opens only to an agent that
+    carries the key. Moving into the open door leaves the world: +1, and the episode ends.
+
+    The state is countable: ``state_id = position + num_positions * (phase + 4 * broken)``, where
+    ``position`` counts the cells that are no wall, row by row, ``phase`` is 0 without the key, 1 with
+    it, 2 once the door is open and 3 when it was closed again, and bit ``i`` of ``broken`` tells
+    whether the ``i``-th breakable tile (row by row) is gone. ``num_states`` is the size of a table over
+    these numbers; a few of them cannot occur (standing on a wall that is not broken, say).
+
+    Args:
+        rows (Sequence[str]): the map, with exactly one ``S``, one ``K`` and one ``D``.
+
+    Keyword Args:
+        max_steps (int, optional): step limit. Default: :func:`step_limit` of the shortest plan.
+        **kwargs: the other arguments of :class:`MiniGridWorld`.
+
+    Attributes:
+        plan_length (int): actions of the shortest plan, without slip.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorWorld
+        >>> env = KeyDoorWorld(["#####", "#K SD", "#####"], slip=0.0)
+        >>> _ = env.reset(seed=0)
+        >>> up, right, down, left, pickup, toggle = range(6)
+        >>> plan = [left, pickup, right, toggle, right]
+        >>> [env.step(action)[1] for action in plan], env.plan_length
+        ([0.0, 0.0, 0.0, 0.0, 1.0], 5)
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[str],
+        *,
+        max_steps: int | None = None,
+        mission: str = "fetch the key and leave by the locked door",
+        **kwargs: Any,
+    ) -> None:
+        for symbol, thing in (("S", "start"), ("K", "key"), ("D", "door")):
+            found = sum(row.count(symbol) for row in rows)
+            if found != 1:
+                raise ValueError(f"the map needs exactly one {thing} ({symbol}), got {found}")
+        self.plan_length = _plan_length(rows)
+        super().__init__(
+            rows,
+            max_steps=step_limit(self.plan_length) if max_steps is None else max_steps,
+            mission=mission,
+            actions=OBJECT_ACTIONS,
+            **kwargs,
+        )
+
+    def _read_map(self, rows: Sequence[str]) -> None:
+        super()._read_map(rows)
+        self._door = _find(rows, "D")
+        self._breakable = [
+            (x, y) for y, row in enumerate(rows) for x, symbol in enumerate(row) if symbol == "B"
+        ]
+        self.num_states = self.num_positions * 4 * 2 ** len(self._breakable)
+
+    def _object_state(self) -> int:
+        x, y = self._door
+        phase = 0 if self.carrying is None else _PHASES[int(self.cells[y, x])]
+        whole = KIND["breakable"]
+        broken = sum(
+            1 << i for i, (x, y) in enumerate(self._breakable) if self.cells[y, x] != whole
+        )
+        return phase + 4 * broken
+
+
+def _find(rows: Sequence[str], symbol: str) -> tuple[int, int]:
+    return next((row.index(symbol), y) for y, row in enumerate(rows) if symbol in row)
+
+
+def _plan_length(rows: Sequence[str]) -> int:
+    """Actions of the shortest plan: to the key, breaking what is in the way, and on to the door."""
+    key, door = _find(rows, "K"), _find(rows, "D")
+    # A breakable tile takes a toggle and a move. The way back goes through the hole that is there.
+    out = _walk_lengths(rows, _find(rows, "S"), {" ": 1, ".": 1, "S": 1, "B": 2})
+    lengths = []
+    for spot in _around(key):
+        if spot in out:
+            back = _walk_lengths(rows, spot, dict.fromkeys(" .SBK", 1))
+            ends = [back[end] for end in _around(door) if end in back]
+            lengths += [out[spot] + end + 3 for end in ends]  # pickup, toggle, and through
+    if not lengths:
+        raise ValueError("the map cannot be solved: the key or the door is out of reach")
+    return min(lengths)
+
+
+def _around(cell: tuple[int, int]) -> list[tuple[int, int]]:
+    x, y = cell
+    return [(x, y - 1), (x + 1, y), (x, y + 1), (x - 1, y)]
+
+
+def _walk_lengths(
+    rows: Sequence[str], source: tuple[int, int], enter_cost: dict[str, int]
+) -> dict[tuple[int, int], int]:
+    """Returns the number of actions from ``source`` to every ``(x, y)`` that can be reached.
+
+    ``enter_cost`` holds the actions it takes to enter a cell of each character; a character that
+    is missing cannot be entered.
+    """
+    lengths: dict[tuple[int, int], int] = {}
+    frontier = [(0, source)]
+    while frontier:
+        length, (x, y) = heapq.heappop(frontier)
+        if (x, y) in lengths:
+            continue
+        lengths[x, y] = length
+        for nx, ny in _around((x, y)):
+            inside = 0 <= ny < len(rows) and 0 <= nx < len(rows[ny])
+            if inside and rows[ny][nx] in enter_cost:
+                heapq.heappush(frontier, (length + enter_cost[rows[ny][nx]], (nx, ny)))
+    return lengths
+
+
+def escape_room(room_size: int = 5) -> list[str]:
+    """Returns the map: a ring of four rooms, the key in the one across from the door's.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid.key_and_door import escape_room
+        >>> print("\\n".join(escape_room(3)))
+        #########
+        #...#...#
+        D.S.....#
+        #...#...#
+        ##.###.##
+        #...#...#
+        #.......#
+        #...#..K#
+        #########
+    """
+    middle, far = room_middle(room_size), 2 * room_size + 1
+    text = rooms(2, 2, room_size, start=(middle, middle), goal=(far, far)).replace("G", "K")
+    rows = text.split("\n")
+    rows[middle] = "D" + rows[middle][1:]
+    return rows
+
+
+class EscapeRoom(KeyDoorWorld):
+    """The paper's Escape room: +1 only for leaving the room that the agent starts in.
+
+    Four rooms in a ring. The agent starts in the middle of one; its door to the outside is locked,
+    and the key lies in the far corner of the opposite room. See :class:`KeyDoorWorld` for
+    ``state_id`` and the actions. The layout and the step limit are ours: the paper shows only a
+    picture.
+
+    Keyword Args:
+        room_size (int): cells along a room's side. Default: 5.
+        **kwargs: the arguments of :class:`KeyDoorWorld` but its map.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid import EscapeRoom
+        >>> env = EscapeRoom()
+        >>> env.reset(seed=0)[0]["pixels"].shape, env.num_states, env.plan_length, env.max_steps
+        ((3, 13, 13), 420, 35, 210)
+    """
+
+    def __init__(self, *, room_size: int = 5, **kwargs: Any) -> None:
+        super().__init__(escape_room(room_size), **kwargs)
+
+
+def obstructed_key(room_size: int = 5, num_breakable: int | None = None) -> list[str]:
+    """Returns the map: four rooms in a row that is bent into a square, the key behind a wall.
+
+    Args:
+        room_size (int): cells along a room's side. Default: 5.
+        num_breakable (int, optional): length of the blue part of the wall in front of the key; the
+            rest of it is ordinary wall. The number of states doubles with each tile. Default: the
+            whole wall, at most 5 tiles.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid.key_and_door import obstructed_key
+        >>> print("\\n".join(obstructed_key(3)))
+        #########
+        #.B.#...#
+        #KB...S.#
+        #.B.#...#
+        ######.##
+        #...#...#
+        D.......#
+        #...#...#
+        #########
+    """
+    middle, pitch = room_middle(room_size), room_size + 1
+    if num_breakable is None:
+        num_breakable = min(room_size, 5)
+    if not 1 <= num_breakable <= room_size:
+        raise ValueError(f"num_breakable must lie in [1, {room_size}], got {num_breakable}")
+    start, key = (middle, pitch + middle), (middle, 1)
+    text = rooms(2, 2, room_size, start=start, goal=key, closed=[((0, 0), (1, 0))])
+    cells = [list(row) for row in text.replace("G", "K").replace("X", "#").split("\n")]
+    first = 1 + (room_size - num_breakable) // 2
+    for y in range(1, pitch):
+        cells[y][2] = "B" if first <= y < first + num_breakable else "#"
+    cells[pitch + middle][0] = "D"
+    return ["".join(row) for row in cells]
+
+
+class ObstructedKey(KeyDoorWorld):
+    """The paper's Obstructed key: +1 only for leaving by the door.
+
+    Four rooms, each connected to the next. A blue wall cuts the key off from the rest of the first
+    room; the agent starts in the second and has to toggle at least one tile away. The locked door
+    is in the fourth. See :class:`KeyDoorWorld` for ``state_id`` and the actions. The layout and the
+    step limit are ours: the paper shows only a picture.
+
+    Keyword Args:
+        room_size (int): cells along a room's side. Default: 5.
+        num_breakable (int, optional): tiles of the blue wall. Default: ``min(room_size, 5)``.
+        **kwargs: the arguments of :class:`KeyDoorWorld` but its map.
+
+    Examples:
+        >>> from torchrl_dceo.envs.minigrid import ObstructedKey
+        >>> env = ObstructedKey()
+        >>> env.reset(seed=0)[0]["pixels"].shape, env.num_states, env.plan_length, env.max_steps
+        ((3, 13, 13), 13312, 32, 200)
+    """
+
+    def __init__(
+        self, *, room_size: int = 5, num_breakable: int | None = None, **kwargs: Any
+    ) -> None:
+        mission = "break the blue wall, fetch the key and leave by the locked door"
+        rows = obstructed_key(room_size, num_breakable)
+        super().__init__(rows, **{"mission": mission, **kwargs})

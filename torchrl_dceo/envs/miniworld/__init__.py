@@ -1,0 +1,40 @@
+"""First-person 3D worlds on MiniWorld, registered with gymnasium as ``torchrl_dceo/<Name>-v0``.
+
+Importing this package needs the extra ``miniworld`` and Mesa's libraries; what is missing is said in one sentence, see
+:mod:`~torchrl_dceo.envs.miniworld_headless`.
+"""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+from torchrl_dceo.envs.miniworld.base import MiniWorld3D
+from torchrl_dceo.envs.miniworld.floor_plan import FloorPlan
+from torchrl_dceo.envs.miniworld.four_rooms import MiniWorldFourRooms
+from torchrl_dceo.envs.miniworld.my_way_home import MyWayHomeSparse
+
+__all__ = [
+    "WORLDS",
+    "FloorPlan",
+    "MiniWorld3D",
+    "MiniWorldFourRooms",
+    "MyWayHomeSparse",
+    "register_worlds",
+]
+
+WORLDS: dict[str, type[MiniWorld3D]] = {
+    world.__name__: world for world in (MiniWorldFourRooms, MyWayHomeSparse)
+}
+"""Every registered world by its short name."""
+
+
+def register_worlds() -> None:
+    """Registers every world with gymnasium; importing this package has already done it."""
+    for name in WORLDS:
+        world_id = f"torchrl_dceo/{name}-v0"
+        if world_id not in gym.registry:
+            # gymnasium's checker takes several pictures at each reset; the tests run it.
+            gym.register(world_id, entry_point=f"{__name__}:{name}", disable_env_checker=True)
+
+
+register_worlds()

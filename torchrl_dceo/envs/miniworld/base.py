@@ -1,0 +1,282 @@
+"""MiniWorld's worlds as this project needs them: fast pictures, states that can be saved, a version without goal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from torchrl_dceo.envs.env_state import pack_generator, unpack_generator
+from torchrl_dceo.envs.miniworld.floor_plan import FloorPlan
+from torchrl_dceo.envs.miniworld_headless import import_miniworld
+
+import_miniworld()
+
+from miniworld.miniworld import MiniWorldEnv, Room  # noqa: E402
+from miniworld.params import DEFAULT_PARAMS  # noqa: E402
+from pyglet import gl  # noqa: E402
+
+from torchrl_dceo.envs.miniworld.textures import preload  # noqa: E402
+from torchrl_dceo.envs.miniworld.view import (  # noqa: E402
+    View,
+    camera_matrix,
+    perspective_matrix,
+    shared_window,
+)
+
+__all__ = ["MiniWorld3D"]
+
+ACTION_NAMES = ("turn_left", "turn_right", "move_forward")
+
+
+class MiniWorld3D(MiniWorldEnv):
+    """A first-person world: turn left, turn right, go forward, and see what is in front.
+
+    A subclass, mixed with a world of the package or with ``_gen_world`` and ``step`` of its own, says which rooms there
+    are and puts the goal into ``self.box``. Its rooms must be the same in every episode: they are built once, and an
+    episode only places agent and goal anew. Rendering differs from MiniWorld's in speed
+    (:class:`~torchrl_dceo.envs.miniworld.view.View`, ``benchmarks/miniworld.py``), not in what is seen. There is
+    no domain randomisation.
+
+    Observations are a dictionary: ``pixels`` ``uint8 [3, H, views · W]``; ``state_id``, the cell of the floor that the
+    agent stands in, whatever its heading (for counting visits: the world has more states than that); ``pose``
+    ``float32 [3]``, x and z in metres and the heading in radians.
+
+    Keyword Args:
+        max_steps (int): the length of an episode.
+        coverage (bool): leaves the goal out: no box, no reward, no end but that of time. Default: ``False``.
+        obs_width (int): Default: 80, MiniWorld's own.
+        obs_height (int): Default: 60.
+        samples (int): per pixel, against jagged edges; 1 is faster. Default: 4.
+        views (int): pictures of a state, all around, side by side as one wide picture: with 4, what is to the left,
+            ahead, to the right, behind. One hardly tells rooms that look alike; four see all doors of a room, and
+            convolutions look for doors in all of them alike. Default: 1.
+        cell_size (float): side of a cell of ``state_id``, in metres. Default: 1.
+        render_mode (str, optional): ``"rgb_array"`` or ``None``.
+
+    Attributes:
+        num_states (int): ``state_id`` lies in ``[0, num_states)``.
+        floor_plan (FloorPlan): where the agent can be.
+    """
+
+    agent: Any
+    entities: list[Any]
+
+    def __init__(
+        self,
+        *,
+        max_steps: int,
+        coverage: bool = False,
+        obs_width: int = 80,
+        obs_height: int = 60,
+        samples: int = 4,
+        views: int = 1,
+        cell_size: float = 1.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        if views < 1:
+            raise ValueError(f"views must be at least 1, got {views}")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
+        # Not MiniWorldEnv's: it makes a window of its own and a frame buffer of 120 MB for each environment.
+        self.actions = MiniWorldEnv.Actions
+        self.action_space = gym.spaces.Discrete(len(ACTION_NAMES))
+        self.max_episode_steps = max_steps
+        self.params, self.domain_rand = DEFAULT_PARAMS, False
+        self.window, self.view, self.render_mode = None, "agent", render_mode
+        self.coverage, self.views = coverage, views
+        self.shadow_window = shared_window()
+        self.obs_fb = View(obs_width, obs_height, samples)
+        self._vis_fb: View | None = None
+        self._static_list: int | None = None
+        self._made: list[Room] = []
+        self._remade: Iterator[Room] | None = None
+        self.reset()
+        self.floor_plan = FloorPlan(self.rooms, self.agent.radius, cell_size)
+        self.num_states = self.floor_plan.num_cells
+        self.observation_space = gym.spaces.Dict(
+            pixels=gym.spaces.Box(0, 255, (3, obs_height, views * obs_width), np.uint8),
+            state_id=gym.spaces.Discrete(self.num_states),
+            pose=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+        )
+
+    # Rooms, once
+
+    def add_room(self, **kwargs: Any) -> Room:
+        """Adds a room; in later episodes, finds the one that was added at this point of the first."""
+        if self._remade is not None:
+            return next(self._remade)
+        room = super().add_room(**kwargs)
+        for texture in (room.wall_tex_name, room.floor_tex_name, room.ceil_tex_name):
+            preload(texture)
+        self._made.append(room)
+        return room
+
+    def connect_rooms(self, *args: Any, **kwargs: Any) -> None:
+        """Connects two rooms, in the first episode."""
+        if self._remade is None:
+            super().connect_rooms(*args, **kwargs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode."""
+        if not self._made:
+            MiniWorldEnv.reset(self, seed=seed)
+        else:
+            gym.Env.reset(self, seed=seed)
+            self.step_count = 0
+            self.agent = type(self.agent)()
+            self.entities = []
+            self._remade = iter(self._made)
+            self._gen_world()
+            for entity in self.entities:
+                entity.randomize(self.params, None)
+        self._leave_out_the_goal()
+        return (self.observe() if hasattr(self, "floor_plan") else None), {}
+
+    def _leave_out_the_goal(self) -> None:
+        if self.coverage:
+            self.entities = [entity for entity in self.entities if entity is self.agent]
+
+    # Steps
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes one of turn left, turn right, forward."""
+        index = int(action)
+        if not 0 <= index < len(ACTION_NAMES):
+            raise ValueError(
+                f"action must lie in [0, {len(ACTION_NAMES)}), got {action}: the actions are "
+                f"{', '.join(ACTION_NAMES)}"
+            )
+        self.step_count += 1
+        if index == self.actions.move_forward:
+            self.move_agent(self.params.sample(None, "forward_step"), 0.0)
+        else:
+            angle = self.params.sample(None, "turn_step")
+            self.turn_agent(angle if index == self.actions.turn_left else -angle)
+        reached = not self.coverage and self.near(self.box)
+        reward = self._reward() if reached else 0.0
+        truncated = self.step_count >= self.max_episode_steps
+        return self.observe(), reward, bool(reached), truncated, {}
+
+    # What is seen
+
+    def observe(self) -> dict[str, Any]:
+        """Returns the observation of the current state (new arrays at each call)."""
+        x, _, z = self.agent.pos
+        return {
+            "pixels": self._look_around(),
+            "state_id": np.int64(self.floor_plan.cell_of(x, z)),
+            "pose": np.array([x, z, self.agent.dir], np.float32),
+        }
+
+    def observe_at(self, positions: np.ndarray, heading: float) -> np.ndarray:
+        """What the agent would see at each of ``[P, 2]`` positions: ``uint8 [P, 3, H, views · W]``. Nothing changes."""
+        before = self.agent.pos, self.agent.dir
+        pictures = []
+        try:
+            for x, z in positions:
+                self.agent.pos, self.agent.dir = np.array([x, 0.0, z]), heading
+                pictures.append(self._look_around())
+        finally:
+            self.agent.pos, self.agent.dir = before
+        return np.stack(pictures)
+
+    def _look_around(self) -> np.ndarray:
+        ahead, view = self.agent.dir, self.obs_fb
+        pixels = np.empty((3, view.height, self.views, view.width), np.uint8)
+        # From left to right, as one would turn one's head: the heading falls.
+        leftmost = (self.views - 1) // 2
+        try:
+            for k in range(self.views):
+                self.agent.dir = ahead + (leftmost - k) * 2 * np.pi / self.views
+                pixels[:, :, k] = self.render_obs().transpose(2, 0, 1)
+        finally:
+            self.agent.dir = ahead
+        return pixels.reshape(3, view.height, -1)
+
+    @property
+    def vis_fb(self) -> View:
+        """The large frame buffer of pictures for people, made when first needed."""
+        if self._vis_fb is None:
+            self._vis_fb = View(800, 600, 16)
+        return self._vis_fb
+
+    def _render_static(self) -> None:
+        """Records the drawing of rooms and light once, under a number of its own.
+
+        MiniWorld's number is always 1, so that a second world in the same process would be drawn in place of the first.
+        Here 1 is never taken, so that worlds of the package can be there too.
+        """
+        if self._static_list is not None:
+            return
+        self._static_list = gl.glGenLists(2) + 1
+        gl.glNewList(self._static_list, gl.GL_COMPILE)
+        gl.glEnable(gl.GL_LIGHTING)
+        gl.glEnable(gl.GL_LIGHT0)
+        for kind, values in (
+            # As in MiniWorld, where adding [1] to an array makes a direction of the position: light as of the sun, so
+            # that walls differ in brightness by where they face.
+            (gl.GL_POSITION, [*(np.asarray(self.light_pos) + 1), 0]),
+            (gl.GL_AMBIENT, [*self.light_ambient, 1]),
+            (gl.GL_DIFFUSE, [*self.light_color, 1]),
+        ):
+            gl.glLightfv(gl.GL_LIGHT0, kind, (gl.GLfloat * 4)(*values))
+        gl.glShadeModel(gl.GL_SMOOTH)
+        gl.glEnable(gl.GL_COLOR_MATERIAL)
+        gl.glColorMaterial(gl.GL_FRONT_AND_BACK, gl.GL_AMBIENT_AND_DIFFUSE)
+        gl.glEnable(gl.GL_TEXTURE_2D)
+        for room in self.rooms:
+            room._render()
+        gl.glEndList()
+
+    def render_obs(self, frame_buffer: Any = None) -> np.ndarray:
+        """Draws what the agent sees, ``uint8 [H, W, 3]``."""
+        view = self.obs_fb if frame_buffer is None else frame_buffer
+        self.shadow_window.switch_to()
+        view.bind()
+        gl.glClearColor(*self.sky_color, 1.0)
+        gl.glClear(gl.GL_COLOR_BUFFER_BIT | gl.GL_DEPTH_BUFFER_BIT)
+        agent = self.agent
+        gl.glMatrixMode(gl.GL_PROJECTION)
+        gl.glLoadMatrixf(perspective_matrix(agent.cam_fov_y, view.width / view.height))
+        gl.glMatrixMode(gl.GL_MODELVIEW)
+        x, y, z = agent.pos
+        gl.glLoadMatrixf(camera_matrix(x, y + agent.cam_height, z, agent.dir))
+        return self._render_world(view, render_agent=False)
+
+    def _render_world(self, frame_buffer: Any, render_agent: bool) -> np.ndarray:
+        gl.glCallList(self._static_list)
+        for entity in self.entities:
+            if entity is not self.agent or render_agent:
+                entity.render()
+        return frame_buffer.resolve()
+
+    # Save and restore
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns all that changes while the world runs, generator included: integers and arrays."""
+        return {
+            "positions": np.array([entity.pos for entity in self.entities], np.float64),
+            "headings": np.array([entity.dir for entity in self.entities], np.float64),
+            "step_count": int(self.step_count),
+            "rng": pack_generator(self.np_random),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what :meth:`get_state` returned; the world goes on as if nothing had happened."""
+        positions, headings = np.asarray(state["positions"]), np.asarray(state["headings"])
+        if len(positions) != len(self.entities):
+            raise ValueError(
+                f"the saved world has {len(positions)} things in it, but this one has {len(self.entities)}: "
+                "build it with the same coverage"
+            )
+        for entity, position, heading in zip(self.entities, positions, headings, strict=True):
+            entity.pos, entity.dir = np.array(position, np.float64), float(heading)
+        self.step_count = int(state["step_count"])
+        self.np_random = unpack_generator(state["rng"])

@@ -1,0 +1,98 @@
+"""My Way Home, sparse: a maze of rooms with one far goal."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from torchrl_dceo.envs.miniworld.base import MiniWorld3D
+
+from miniworld.entity import Box  # isort: skip  (after base, which makes it importable)
+
+__all__ = ["HALLWAYS", "ROOMS", "MyWayHomeSparse"]
+
+PITCH, HALF_ROOM, HALF_DOOR = 5.0, 1.75, 0.75
+
+
+class RoomPlan(NamedTuple):
+    """A room: its column and row in the plan, and what its walls and floor are made of."""
+
+    column: int
+    row: int
+    wall: str
+    floor: str
+
+
+ROOMS = {
+    "A": RoomPlan(0, 2, "brick_wall", "wood_planks"),
+    "B": RoomPlan(1, 2, "cinder_blocks", "floor_tiles_bw"),
+    "C": RoomPlan(2, 2, "marble", "asphalt"),
+    "D": RoomPlan(3, 2, "wood", "concrete_tiles"),
+    "E": RoomPlan(0, 1, "rock", "grass"),
+    "F": RoomPlan(1, 1, "stucco", "wood_planks"),
+    "G": RoomPlan(2, 1, "drywall", "floor_tiles_bw"),
+    "H": RoomPlan(3, 1, "metal_grill", "concrete"),
+    "I": RoomPlan(0, 0, "concrete", "asphalt"),
+    "J": RoomPlan(1, 0, "wood_planks", "grass"),
+    "K": RoomPlan(2, 0, "cardboard", "concrete_tiles"),
+    "L": RoomPlan(3, 0, "slime", "concrete"),
+}
+HALLWAYS = ("AB", "BC", "CG", "DH", "EI", "FG", "FJ", "GH", "IJ", "JK", "KL")
+START, GOAL = "I", "A"
+
+
+class MyWayHomeSparse(MiniWorld3D):
+    """Twelve rooms, each of other walls, joined by hallways as the branches of a tree; one start, one far goal.
+
+    After Doom's My Way Home as ViZDoom has it (Kempka et al. 2016), in its sparse form (Pathak et al. 2017): the agent
+    always starts in the same room, and the only reward is +1 at the goal. The plan is ours::
+
+        A ─ B ─ C   D
+                │   │
+        E   F ─ G ─ H
+        │   │
+        I ─ J ─ K ─ L
+
+    The start I is next to the goal A as the crow flies, but the way leads through J, F, G, C and B: 30 metres, some 200
+    steps forward and 30 turns. E, D and L are dead ends.
+
+    Args:
+        max_steps (int): Default: 600, three times the shortest way (ours; Doom's are 525 decisions).
+        **kwargs: those of :class:`~torchrl_dceo.envs.miniworld.base.MiniWorld3D`.
+    """
+
+    def __init__(self, *, max_steps: int = 600, **kwargs: Any) -> None:
+        super().__init__(max_steps=max_steps, **kwargs)
+
+    def _gen_world(self) -> None:
+        rooms = {}
+        for name, plan in ROOMS.items():
+            x, z = self._centre(name)
+            rooms[name] = self.add_rect_room(
+                min_x=x - HALF_ROOM,
+                max_x=x + HALF_ROOM,
+                min_z=z - HALF_ROOM,
+                max_z=z + HALF_ROOM,
+                wall_tex=plan.wall,
+                floor_tex=plan.floor,
+            )
+        for one, other in map(tuple, HALLWAYS):
+            x, z = self._centre(one)
+            if ROOMS[one].row == ROOMS[other].row:
+                span = {"min_z": z - HALF_DOOR, "max_z": z + HALF_DOOR}
+            else:
+                span = {"min_x": x - HALF_DOOR, "max_x": x + HALF_DOOR}
+            self.connect_rooms(rooms[one], rooms[other], **span, max_y=2.2)
+        x, z = self._centre(GOAL)
+        self.box = self.place_entity(Box(color="green"), pos=np.array([x - 0.9, 0, z]), dir=0.0)
+        x, z = self._centre(START)
+        self.place_agent(pos=np.array([x, 0, z]), dir=0.0)
+
+    @staticmethod
+    def _centre(name: str) -> tuple[float, float]:
+        # z grows downwards in the plan.
+        return ROOMS[name].column * PITCH, -ROOMS[name].row * PITCH
+
+    def _reward(self) -> float:
+        return 1.0

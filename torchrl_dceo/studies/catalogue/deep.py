@@ -1,0 +1,297 @@
+"""The studies of deep agents: coverage and return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchrl_dceo.studies.declaration import Grid, Method, Preset, Study
+
+__all__ = [
+    "BASELINES",
+    "DEEP_COVERAGE",
+    "ONLINE",
+    "ONLINE_VS_TWO_PHASE",
+    "SMOKE",
+    "SMOKE_FRAMES",
+    "TWO_PHASE",
+    "methods",
+]
+
+BASELINES = ("ddqn", "counts", "ez_greedy", "rnd")
+
+
+"""What the paper compares with wherever returns are shown."""
+
+
+DISCOVERING = ("dceo_two_phase", "diayn", "cic")
+
+
+"""Agents that discover options first, in the world without reward."""
+
+
+SMOKE_FRAMES = 400
+
+
+SMOKE = (
+    "num_envs=4",
+    "learning_starts=100",
+    "update_period=20",
+    "log_period=100",
+    "eval_period=200",
+    "eval_episodes=2",
+    "checkpoint_period=100",
+    "agent.batch_size=8",
+    "progress=false",
+)
+
+
+"""Seconds a run: that everything holds together, not that anything is learned."""
+
+
+def methods(
+    agents: Sequence[str],
+    frames: int,
+    *,
+    discovery: int | None = None,
+    annealed: float = 0.7,
+    own: Mapping[str, Sequence[str]] | None = None,
+) -> list[Method]:
+    """Agents with schedules that fit a run of so many frames: ε falls over a share of those that have a goal.
+
+    Args:
+        agents (sequence of str): their names.
+        frames (int): of a run.
+
+    Keyword Args:
+        discovery (int, optional): the first frames of agents that discover options first. Default: a third.
+        annealed (float, optional): the share over which ε falls; as in the recipes. Default: ``0.7``.
+        own (mapping, optional): further overrides of single agents.
+
+    Examples:
+        >>> from torchrl_dceo.studies.catalogue.deep import methods
+        >>> for method in methods(["dceo", "diayn"], 60_000, discovery=20_000):
+        ...     print(method.agent, *method.overrides)
+        dceo agent.eps_frames=42000
+        diayn discovery_frames=20000 agent.eps_frames=28000
+    """
+    made = []
+    for agent in agents:
+        first = (frames // 3 if discovery is None else discovery) if agent in DISCOVERING else 0
+        overrides = [f"discovery_frames={first}"] if first else []
+        overrides.append(f"agent.eps_frames={round(annealed * (frames - first))}")
+        made.append(Method(agent, (*overrides, *(own or {}).get(agent, ()))))
+    return made
+
+
+_FREE = "+env.coverage=true"
+
+
+_CUBE = ("env.coverage=true", "option_prob=0.7")  # μ and N on the cube: the paper
+
+
+def _methods(frames: int, *, cube: bool = False) -> list[Method]:
+    always = "agent.eps_end=1.0"
+    # The greedy action of counts is what explores: its ε falls at once.
+    at_once = f"agent.eps_frames={max(1, frames // 50)}"
+    return [
+        Method("dceo", (always, "agent.num_options=3") if cube else (always,)),
+        Method("ddqn", (always,), label="random_walk"),
+        Method("ez_greedy", (always,)),
+        Method("counts", (at_once,)),
+    ]
+
+
+def _grids(frames: int, seeds: int, shared: Sequence[str], cube: Grid) -> list[Grid]:
+    given = (_FREE, *shared)
+    return [
+        Grid("nine_rooms", _methods(frames), seeds, frames, given),
+        Grid("maze", _methods(frames), seeds, frames, given),
+        cube,
+    ]
+
+
+def _cube_coverage(frames: int, seeds: int, *shared: str) -> Grid:
+    # Eigenfunctions of 12,224 states are measured once, at the end.
+    once = (f"eval_period={frames}", "eval_episodes=0")
+    given = (*_CUBE, *once, *shared)
+    return Grid("rubiks_cube", _methods(frames, cube=True), seeds, frames, given, "cube")
+
+
+DEEP_COVERAGE = Study(
+    name="deep_coverage",
+    title="State coverage under function approximation",
+    question="How many states does DCEO visit while it discovers its options, against a random walk, repeated actions "
+    "and counts?",
+    presets={
+        "paper": Preset(
+            "Nine Rooms and Maze 300,000 frames, cube within 5 moves 1,000,000; 30 seeds",
+            _grids(
+                300_000,
+                30,
+                ["eval_episodes=0"],
+                _cube_coverage(1_000_000, 30, "num_envs=8", "update_period=1"),
+            ),
+        ),
+        "laptop": Preset(
+            "Nine Rooms and Maze in full size, 60,000 frames, 4 seeds; cube within 5 moves 60,000 frames, 3 seeds",
+            _grids(
+                60_000,
+                4,
+                ["eval_episodes=0", "checkpoint_period=10_000"],
+                _cube_coverage(
+                    60_000, 3, "num_envs=32", "update_period=16", "checkpoint_period=10_000"
+                ),
+            ),
+        ),
+        "smoke": Preset(
+            "400 frames",
+            [
+                Grid(
+                    "nine_rooms",
+                    _methods(SMOKE_FRAMES),
+                    1,
+                    SMOKE_FRAMES,
+                    (_FREE, "env.room_size=3", *SMOKE),
+                ),
+                Grid(
+                    "rubiks_cube",
+                    _methods(SMOKE_FRAMES, cube=True),
+                    1,
+                    SMOKE_FRAMES,
+                    (*_CUBE, "env.max_depth=2", *SMOKE),
+                    "cube",
+                ),
+            ],
+        ),
+    },
+    metrics=("coverage",),
+)
+
+
+_SMALL = ("env.room_size=3", "eval_period=5_000", "checkpoint_period=5_000")
+
+
+_MAZE = ("eval_period=5_000", "checkpoint_period=10_000")
+
+
+def _small_nine_rooms(agents: Sequence[str], seeds: int, *overrides: str) -> Grid:
+    """Rooms of 3x3 (13x13 cells, 93 states): learned in a minute or two of one core."""
+    schedules = methods(agents, 60_000, discovery=20_000, annealed=2 / 3)
+    return Grid(
+        "nine_rooms", schedules, seeds, 60_000, (*_SMALL, *overrides), world="small_nine_rooms"
+    )
+
+
+def _short_maze(agents: Sequence[str], seeds: int, *overrides: str) -> Grid:
+    """The whole Maze, half as long as in the recipe."""
+    schedules = methods(agents, 150_000, discovery=50_000)
+    return Grid("maze", schedules, seeds, 150_000, (*_MAZE, *overrides))
+
+
+def _smoke(agents: Sequence[str], *overrides: str) -> Preset:
+    schedules = methods(agents, SMOKE_FRAMES, discovery=200)
+    given = ("env.room_size=3", *SMOKE, *overrides)
+    return Preset("400 frames, 2 seeds", [Grid("nine_rooms", schedules, 2, SMOKE_FRAMES, given)])
+
+
+# Recipes' own lengths and schedules: 300,000 frames, ε over 70 % of them.
+_FRAMES = 300_000
+
+
+_ONLINE = ("dceo", *BASELINES, "dco")
+
+
+ONLINE = Study(
+    name="online",
+    title="Return, learning online",
+    question="Does fully online DCEO reach the goal sooner than other ways to explore?",
+    presets={
+        "paper": Preset(
+            "Nine Rooms and Maze, 300,000 frames, 30 seeds",
+            [Grid(world, _ONLINE, 30, _FRAMES) for world in ("nine_rooms", "maze")],
+        ),
+        "laptop": Preset(
+            "Nine Rooms with rooms of 3x3, 60,000 frames, 4 seeds; Maze in full size, 150,000 frames, 2 seeds",
+            [_small_nine_rooms(_ONLINE, 4), _short_maze(_ONLINE, 2)],
+        ),
+        "smoke": _smoke(("dceo", "ddqn")),
+    },
+)
+
+
+# μ of two-phase agents and of ez_greedy beside them: the paper's 0.9 in Nine Rooms and Maze, 0.7 on the cube.
+_MU = "option_prob=0.9"
+
+
+_CUBE_OPTIONS = ("agent.num_options=3", "agent.option_prob=0.7")
+
+
+_CUBE_OWN = {
+    "dceo_two_phase": _CUBE_OPTIONS,
+    "ez_greedy": ("agent.option_prob=0.7",),
+}
+
+
+_STAGED = ("dceo_two_phase", *BASELINES)
+
+
+def _cube(frames: int, seeds: int, *overrides: str) -> Grid:
+    schedules = methods(_STAGED, frames, discovery=frames // 4, annealed=0.5, own=_CUBE_OWN)
+    return Grid("rubiks_cube", schedules, seeds, frames, overrides, world="cube")
+
+
+TWO_PHASE = Study(
+    name="two_phase",
+    title="Return after a phase of option discovery",
+    question="Do options that were discovered first, without reward, pay for the frames that they took? DCEO's and "
+    "DIAYN's curves are delayed by discovery.",
+    presets={
+        "paper": Preset(
+            "Nine Rooms and Maze 300,000 frames, 100,000 of them discovery; cube within 5 moves 1,000,000; 30 seeds",
+            [
+                Grid("nine_rooms", (*_STAGED, "diayn"), 30, _FRAMES, (_MU,)),
+                Grid("maze", _STAGED, 30, _FRAMES, (_MU,)),
+                _cube(1_000_000, 30, "num_envs=8", "update_period=1", "eval_period=20_000"),
+            ],
+        ),
+        "laptop": Preset(
+            "Nine Rooms with rooms of 3x3, 60,000 frames, 3 seeds; Maze in full size, 150,000 frames, 2 seeds; cube "
+            "within 5 moves, 60,000 frames, 3 seeds; a third (cube: a quarter) is discovery",
+            [
+                _small_nine_rooms((*_STAGED, "diayn"), 3, _MU),
+                _short_maze(_STAGED, 2, _MU),
+                _cube(
+                    60_000,
+                    3,
+                    "num_envs=32",
+                    "update_period=16",
+                    "eval_period=5_000",
+                    "checkpoint_period=10_000",
+                ),
+            ],
+        ),
+        "smoke": _smoke(("dceo_two_phase", "diayn", "ddqn"), _MU),
+    },
+)
+
+
+_BOTH = ("dceo", "dceo_two_phase")
+
+
+ONLINE_VS_TWO_PHASE = Study(
+    name="online_vs_two_phase",
+    title="Online DCEO and DCEO in two phases",
+    question="Does DCEO need a phase of its own to discover options?",
+    presets={
+        "paper": Preset(
+            "Nine Rooms and Maze, 300,000 frames, 100,000 of them discovery for two phases, 30 seeds",
+            [Grid(world, _BOTH, 30, _FRAMES) for world in ("nine_rooms", "maze")],
+        ),
+        "laptop": Preset(
+            "Nine Rooms with rooms of 3x3, 60,000 frames, 5 seeds; Maze in full size, 150,000 frames, 4 seeds; a third "
+            "is discovery for two phases",
+            [_small_nine_rooms(_BOTH, 5), _short_maze(_BOTH, 4)],
+        ),
+        "smoke": _smoke(_BOTH),
+    },
+)

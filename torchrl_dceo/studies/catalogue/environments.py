@@ -1,0 +1,233 @@
+"""The studies of changing, object and large environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchrl_dceo.studies.catalogue.deep import BASELINES, SMOKE, SMOKE_FRAMES, methods
+from torchrl_dceo.studies.declaration import Grid, Method, Preset, Study
+
+__all__ = [
+    "LARGE_SCALE",
+    "NON_STATIONARY",
+    "OBJECTS",
+]
+
+_AGENTS = ("dceo", *BASELINES)
+
+
+_SWITCHES = {
+    "goal_switch": "nine_rooms_goal_switch",
+    "topology_switch": "nine_rooms_topology_switch",
+}
+
+
+def _switches(agents: list[Method | str], seeds: int, frames: int, *overrides: str) -> list[Grid]:
+    small = "small_" if "env.room_size=3" in overrides else ""
+    return [
+        Grid(recipe, agents, seeds, frames, overrides, world=f"{small}{world}")
+        for world, recipe in _SWITCHES.items()
+    ]
+
+
+def _annealed(frames: int, over: int) -> list[Method | str]:
+    return [*methods(_AGENTS, frames, annealed=over / frames)]
+
+
+NON_STATIONARY = Study(
+    name="non_stationary",
+    title="Exploration when the world changes",
+    question="Does DCEO adapt sooner than others when the goal moves, and when most hallways close as well?",
+    presets={
+        # The recipes' own: the world changes after half of 300,000 frames, ε has fallen after 70,000.
+        "paper": Preset(
+            "Nine Rooms, 300,000 frames, the change after half of them, 30 seeds",
+            _switches([*_AGENTS], 30, 300_000),
+        ),
+        "laptop": Preset(
+            "Nine Rooms with rooms of 3x3, 100,000 frames, the change after half of them, 3 seeds",
+            _switches(
+                _annealed(100_000, 35_000),
+                3,
+                100_000,
+                "env.room_size=3",
+                "switch_frames=50_000",
+                "eval_period=5_000",
+                "checkpoint_period=10_000",
+            ),
+        ),
+        "smoke": Preset(
+            "400 frames, the change after 200",
+            _switches(_annealed(SMOKE_FRAMES, 100)[:2], 1, SMOKE_FRAMES, "env.room_size=3", *SMOKE),
+        ),
+    },
+)
+
+
+# Each with what makes it full, besides its size.
+_OBJECT_WORLDS = {
+    "escape_room": (),
+    "rooms_with_obstacles": ("env.num_obstacles=null",),
+    "obstructed_key": (),
+}
+
+
+def _objects(seeds: int, frames: int, *overrides: str, small: bool) -> list[Grid]:
+    # The recipes anneal over half of the frames.
+    agents = methods(_AGENTS, frames, annealed=0.5)
+    return [
+        Grid(
+            world,
+            agents,
+            seeds,
+            frames,
+            overrides if small else (*overrides, *full),
+            world=f"small_{world}" if small else world,
+        )
+        for world, full in _OBJECT_WORLDS.items()
+    ]
+
+
+OBJECTS = Study(
+    name="objects",
+    title="Objects, obstacles and walls to break",
+    question="Does DCEO scale to worlds where the goal takes a key, a way past obstacles, or a broken wall?",
+    presets={
+        "paper": Preset(
+            "rooms of 5x5, 500,000 frames, 30 seeds",
+            _objects(
+                30,
+                500_000,
+                "env.room_size=5",
+                "env.max_steps=null",
+                "eval_period=10_000",
+                small=False,
+            ),
+        ),
+        "laptop": Preset(
+            "rooms of 3x3 (with obstacles: 4x4, one obstacle), 80,000 frames, 3 seeds",
+            _objects(3, 80_000, "checkpoint_period=10_000", small=True),
+        ),
+        "smoke": Preset(
+            "small rooms, 400 frames",
+            [
+                Grid(
+                    world,
+                    ["dceo", "counts"],
+                    1,
+                    SMOKE_FRAMES,
+                    ("env.max_steps=30", *SMOKE),
+                    world=f"small_{world}",
+                )
+                for world in _OBJECT_WORLDS
+            ],
+        ),
+    },
+)
+
+
+_WORLDS = {"four_rooms_3d": "miniworld_four_rooms", "my_way_home_3d": "miniworld_my_way_home"}
+
+
+_IN_3D = ("dceo", "ddqn", "rnd", "cic")
+
+
+_ATARI = ("rainbow_dceo", "rainbow", "rnd", "cic")
+
+
+# As results/miniworld_four_rooms: everything that is counted in frames shrinks with the run.
+_SHORT_3D = (
+    "num_envs=8",
+    "update_period=8",
+    "eval_period=2_000",
+    "eval_episodes=10",
+    "log_period=500",
+    "checkpoint_period=2_000",
+    "replay_capacity=20_000",
+)
+
+
+_SHORT_ATARI = (
+    "learning_starts=1_000",
+    "replay_capacity=10_000",
+    "agent.target_period=250",
+    "eval_episodes=0",  # one greedy game takes longer than the whole run
+    "log_period=500",
+    "checkpoint_period=2_000",
+)
+
+
+_TINY = (
+    "learning_starts=40",
+    "update_period=8",
+    "log_period=40",
+    "checkpoint_period=80",
+    "eval_period=80",
+    "eval_episodes=1",
+    "replay_capacity=400",
+    "progress=false",
+    "agent.batch_size=8",
+)
+
+
+_TINY_3D = ("env.samples=1", "env.obs_width=40", "env.obs_height=40", "env.max_steps=20")
+
+
+def _in_3d(agents: Sequence[Method | str], seeds: int, frames: int, *overrides: str) -> list[Grid]:
+    return [
+        Grid(recipe, agents, seeds, frames, overrides, world=world)
+        for world, recipe in _WORLDS.items()
+    ]
+
+
+LARGE_SCALE = Study(
+    name="large_scale",
+    title="Return in worlds of pixels",
+    question="Does DCEO scale to first-person 3D worlds and to Montezuma's Revenge?",
+    presets={
+        # The recipes' own lengths, those of the authors.
+        "paper": Preset(
+            "3D Four Rooms 5M frames, My Way Home 20M, 10 seeds; Montezuma's Revenge 50M steps (200M frames), 5 seeds",
+            [
+                Grid(_WORLDS["four_rooms_3d"], _IN_3D, 10, 5_000_000, world="four_rooms_3d"),
+                Grid(_WORLDS["my_way_home_3d"], _IN_3D, 10, 20_000_000, world="my_way_home_3d"),
+                Grid("montezuma", _ATARI, 5, 50_000_000),
+            ],
+        ),
+        "laptop": Preset(
+            "that it runs, not that it learns: 3D worlds 8,000 frames, Montezuma's Revenge 6,000 steps, 2 seeds",
+            [
+                *_in_3d(methods(_IN_3D, 8_000, discovery=3_000), 2, 8_000, *_SHORT_3D),
+                Grid(
+                    "montezuma",
+                    methods(_ATARI, 6_000, discovery=2_000),
+                    2,
+                    6_000,
+                    _SHORT_ATARI,
+                ),
+            ],
+        ),
+        "smoke": Preset(
+            "160 frames",
+            [
+                *_in_3d(
+                    methods(("dceo", "cic"), 160, discovery=80),
+                    1,
+                    160,
+                    "num_envs=2",
+                    *_TINY,
+                    *_TINY_3D,
+                ),
+                Grid(
+                    "montezuma",
+                    methods(("rainbow_dceo", "cic"), 160, discovery=80),
+                    1,
+                    160,
+                    (*_TINY, "env.max_steps=40"),
+                ),
+            ],
+        ),
+    },
+    # On Atari the returns of training are the measure, as the authors have it.
+    metrics=("train_return", "eval_return", "coverage"),
+)

@@ -1,0 +1,1 @@
+"""Experiments that are no training run of an agent, as plain functions."""

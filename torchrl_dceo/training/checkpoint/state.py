@@ -1,0 +1,315 @@
+"""The state of a run: what is saved, and how it is restored."""
+
+from __future__ import annotations
+
+import os
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch.nn.parameter import UninitializedBuffer
+from torchrl.envs import EnvBase
+
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.envs import get_env_state, set_env_state
+from torchrl_dceo.training.checkpoint.files import (
+    Checkpoints,
+    RunDirectory,
+    describe_agent,
+    describe_env,
+    plain,
+)
+from torchrl_dceo.training.collection.base import Collection
+from torchrl_dceo.training.config import TrainConfig
+from torchrl_dceo.training.logging.logs import CSVLog
+from torchrl_dceo.training.logging.metrics import RunMetrics, num_options
+
+__all__ = [
+    "Counters",
+    "Resumable",
+    "copied",
+    "from_tensordict",
+    "get_generators",
+    "get_world",
+    "set_generators",
+    "set_world",
+    "to_tensordict",
+]
+
+
+@dataclass
+class Counters:
+    """How far a run is."""
+
+    frames: int = 0
+    updates: int = 0
+    episodes: int = 0
+    phase: int = 0
+    phase_frames: int = 0
+    seconds: float = 0.0
+
+
+def copied(value: Any) -> Any:
+    """Nested dictionaries and lists with copies of their tensors.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.training.checkpoint.state import copied
+        >>> x = torch.zeros(2)
+        >>> copied({"a": [x, 1]})["a"][0] is x
+        False
+    """
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
+def get_world(env: EnvBase) -> dict[str, Any]:
+    """The state of an environment and of its transforms.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.checkpoint.state import get_world, set_world
+        >>> env = make_env("NineRooms", seed=0, slip=1.0)
+        >>> saved = get_world(env)
+        >>> first = env.rollout(20)["state_id"]
+        >>> set_world(env, saved)
+        >>> bool((env.rollout(20)["state_id"] == first).all())
+        True
+    """
+    return {"env": get_env_state(env), "transforms": dict(env.state_dict())}
+
+
+def set_world(env: EnvBase, state: dict[str, Any]) -> None:
+    """Restores what :func:`get_world` returned."""
+    if any(isinstance(buffer, UninitializedBuffer) for buffer in env.buffers()):
+        env.reset()  # some transforms, such as CatFrames, make their buffers at the first reset
+    env.load_state_dict(state["transforms"])
+    set_env_state(env, state["env"])
+
+
+def get_generators() -> dict[str, Any]:
+    """The global random generators: torch's (of every device), and those of NumPy and Python for worlds that use them.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.training.checkpoint.state import get_generators, set_generators
+        >>> saved = get_generators()
+        >>> x = torch.rand(3)
+        >>> set_generators(saved)
+        >>> bool((torch.rand(3) == x).all())
+        True
+    """
+    numpy: Any = np.random.get_state(legacy=False)
+    version, words, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "numpy": {
+            "key": torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
+            "pos": int(numpy["state"]["pos"]),
+            "has_gauss": int(numpy["has_gauss"]),
+            "gauss": float(numpy["gauss"]),
+        },
+        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
+    }
+
+
+def set_generators(state: dict[str, Any]) -> None:
+    """Restores what :func:`get_generators` returned."""
+    numpy, python = state["numpy"], state["python"]
+    key = numpy["key"].numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", key, numpy["pos"], numpy["has_gauss"], numpy["gauss"]))
+    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+    torch.set_rng_state(state["torch"])
+    if state.get("cuda"):  # not in the checkpoints of older versions, nor of runs on the CPU
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def from_tensordict(tensordict: TensorDictBase) -> dict[str, Any]:
+    """A tensordict as nested dictionaries of copies.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl_dceo.training.checkpoint.state import from_tensordict, to_tensordict
+        >>> data = TensorDict({"a": torch.zeros(2), "b": {"c": torch.ones(2, 1)}}, [2])
+        >>> bool((to_tensordict(from_tensordict(data), torch.Size([2])) == data).all())
+        True
+    """
+    return {
+        key: from_tensordict(value) if isinstance(value, TensorDictBase) else value.clone()
+        for key, value in tensordict.items()
+    }
+
+
+def to_tensordict(state: dict[str, Any], batch_size: torch.Size) -> TensorDict:
+    """A tensordict from what :func:`from_tensordict` returned."""
+    entries = {
+        key: to_tensordict(value, batch_size) if isinstance(value, dict) else value.clone()
+        for key, value in state.items()
+    }
+    return TensorDict(entries, batch_size=batch_size)
+
+
+class Resumable(ABC):
+    """The half of a :class:`~torchrl_dceo.training.Trainer` that saves and restores; the other half runs."""
+
+    agent: Agent
+    config: TrainConfig
+    counters: Counters
+    metrics: RunMetrics
+    last_row: dict[str, float]
+    unevaluated: dict[str, float] | None
+    settings: Mapping[str, Any]
+    env: EnvBase
+    eval_env: EnvBase | None
+    discovery_env: EnvBase | None
+    replay: Any
+    log: CSVLog | None
+    checkpoints: Checkpoints | None
+    _collection: Collection
+    _carrier: TensorDict | None
+    _directory: RunDirectory | None
+    _started: bool
+
+    @property
+    @abstractmethod
+    def replay_capacity(self) -> int:
+        """Rows of the replay buffer."""
+
+    @property
+    @abstractmethod
+    def world(self) -> EnvBase:
+        """The environment of the current phase."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stops collecting and lets others write into the run directory."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the run is made of: agent, environments and every setting that its numbers depend on."""
+        train = asdict(self.config)
+        for free in (
+            "total_frames",
+            "checkpoint_period",
+            "keep_checkpoints",
+            "progress",
+            "replay_storage",
+            "replay_dir",
+        ):
+            del train[free]
+        train["replay_capacity"] = self.replay_capacity
+        # Those of the agent are described with it.
+        own = tuple(type(transform) for transform in self.agent.transforms)
+        envs = {name: describe_env(env, own) for name, env in self._envs().items()}
+        agent = describe_agent(self.agent)
+        # Last, what follows from the rest: a difference is better explained by its cause.
+        modules = {name: agent.pop(name) for name in ("modules", "shapes")}
+        settings = plain(self.settings)
+        return {"settings": settings, "train": train, "agent": agent, "envs": envs, **modules}
+
+    @property
+    def holds_a_run(self) -> bool:
+        """Whether a run was started in the run directory, which :meth:`resume` can go on with."""
+        return self._directory is not None and self._directory.holds_a_run
+
+    def resume(self) -> int:
+        """Goes back to the newest whole checkpoint of the run directory, or to the start if there is none yet.
+
+        :meth:`run` then goes on as if the run had never been interrupted: to the last bit, if agent, environments and
+        seeds are made the same way. A directory whose run is made of something else is refused. No other run can use
+        the directory until this one has ended or :meth:`close` is called.
+
+        Returns:
+            The frames that the run had done at that point.
+        """
+        if self._directory is None or self.checkpoints is None or self.log is None:
+            raise ValueError("only a run with a run_dir can be resumed")
+        self._directory.open()
+        directory, own = self._directory, self.fingerprint()
+        try:
+            if self.checkpoints.steps():
+                state = self.checkpoints.load_latest(
+                    lambda state: directory.check(own, state["fingerprint"])
+                )
+                self.load_state(state)
+            else:
+                directory.check(own)
+                self.log.truncate(0)
+        except BaseException:
+            self.close()
+            raise
+        self._started = True
+        return self.counters.frames
+
+    def _save(self) -> None:
+        if self.checkpoints is None or self.log is None:
+            return
+        # The rows that the checkpoint counts must be on disk before it is.
+        with self.log.path.open() as file:
+            os.fsync(file.fileno())
+        state = {"fingerprint": self.fingerprint(), **self.state(copy=False)}
+        self.checkpoints.save(self.counters.frames, state)
+
+    def state(self, *, copy: bool = True) -> dict[str, Any]:
+        """Everything that the rest of the run depends on, as nested dictionaries of tensors and plain values.
+
+        Keyword Args:
+            copy (bool, optional): ``False`` for what is to be written at once: tensors of networks and replay are not
+                copied then. Default: ``True``.
+        """
+        carrier = self._collection.carrier
+        carrier = self._carrier if carrier is None else carrier
+        state = {
+            "counters": vars(self.counters).copy(),
+            "agent": dict(self.agent.state_dict()),
+            "learning": self.agent.learning_state(),
+            "replay": self.replay.state_dict(copy=False),
+            **self._surroundings(),
+            "carrier": None if carrier is None else from_tensordict(carrier),
+            "log_rows": 0 if self.log is None else self.log.num_rows,
+            "last_row": dict(self.last_row),
+            "unevaluated": None if self.unevaluated is None else dict(self.unevaluated),
+        }
+        return copied(state) if copy else state
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes back to what :meth:`state` returned, in a trainer built the same way."""
+        self._collection.stop()
+        self.counters = Counters(**state["counters"])
+        self.agent.load_state_dict(state["agent"])
+        # Copied: an optimizer goes on with the very tensors that it is given.
+        self.agent.load_learning_state(copied(state["learning"]))
+        self.replay.load_state_dict(state["replay"])
+        self.metrics = RunMetrics(num_options(self.agent))
+        carrier = state["carrier"]
+        self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
+        self.last_row = dict(state["last_row"])
+        self.unevaluated = state.get("unevaluated")  # not in the checkpoints of older versions
+        if self.log is not None:
+            self.log.truncate(state["log_rows"])
+            if self.unevaluated is not None:
+                self.log.write_again(self.unevaluated)  # without what the end of a run added
+        self._set_surroundings(state)
+
+    def _surroundings(self) -> dict[str, Any]:
+        """What collecting changes besides the agent: worlds and random generators."""
+        envs = {name: get_world(env) for name, env in self._envs().items()}
+        return {"envs": envs, "generators": get_generators()}
+
+    def _set_surroundings(self, state: dict[str, Any]) -> None:
+        for name, env in self._envs().items():
+            set_world(env, state["envs"][name])
+        set_generators(state["generators"])
+
+    def _envs(self) -> dict[str, EnvBase]:
+        envs = {"train": self.env, "eval": self.eval_env, "discovery": self.discovery_env}
+        return {name: env for name, env in envs.items() if env is not None}

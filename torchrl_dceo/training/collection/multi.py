@@ -1,0 +1,157 @@
+"""Workers in processes of this machine, by TorchRL's multi-process collectors."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from queue import Empty
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torchrl.collectors import MultiAsyncCollector, MultiSyncCollector
+from torchrl.weight_update import SharedMemWeightSyncScheme
+
+from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerLost, WorkerWorld
+
+__all__ = ["MultiAsyncCollection", "MultiSyncCollection"]
+
+_PATIENCE = 600.0  # seconds that a worker waits for a learner that evaluates or saves
+# What a dead worker makes of a call: also ValueError, of processes that TorchRL closes before they have ended.
+_BROKEN = (RuntimeError, OSError, EOFError, ValueError)
+_GOODBYE = 2.0  # seconds to end by itself
+
+
+def _wait_for_the_learner() -> None:
+    """In a worker: TorchRL 0.14 throws a batch away that the learner does not take within a second."""
+    from torchrl.collectors import _runner
+
+    _runner._TIMEOUT = _PATIENCE
+
+
+@contextlib.contextmanager
+def _quick_start() -> Iterator[None]:
+    """Processes are forked from a server that has imported all they need: seconds less for each than with spawn.
+
+    Unlike a plain fork they inherit nothing of this process.
+    """
+    before = multiprocessing.get_start_method(allow_none=True)
+    if before not in (None, "spawn") or "forkserver" not in multiprocessing.get_all_start_methods():
+        yield
+        return
+    # tensordict takes pandas with it where it is installed, at the first output of a module.
+    imported = ["torchrl.collectors", "torchrl_dceo.training", "pandas"]
+    multiprocessing.set_forkserver_preload(imported)
+    multiprocessing.set_start_method("forkserver", force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+class MultiSyncCollection(WorkerCollection):
+    """All workers at once, while the learner waits: a batch has the steps of all environments, reproducibly.
+
+    See :class:`~torchrl_dceo.training.collection.workers.WorkerCollection` for the arguments.
+    """
+
+    _kind: Any = MultiSyncCollector
+    _collector: Any = None
+
+    def _frames_per_batch(self) -> int:
+        return self._config.num_workers * self._envs_per_worker * self._config.worker_steps
+
+    def _launch(self, worlds: list[WorkerWorld]) -> None:
+        # Not waited for by the scheme itself, which would wait for the dead as well.
+        self._scheme = SharedMemWeightSyncScheme(sync=False)
+        self._threads = torch.get_num_threads()
+        with _quick_start():
+            self._collector = self._kind(
+                worlds,
+                self._policy,
+                frames_per_batch=self._frames_per_batch(),
+                total_frames=-1,
+                device="cpu",
+                num_threads=self._threads,
+                num_sub_threads=1,
+                weight_sync_schemes={"policy": self._scheme},
+                init_fn=_wait_for_the_learner,
+            )
+
+    def _deliveries(self) -> Iterator[TensorDictBase]:
+        batches = iter(self._collector)
+        while True:
+            try:
+                data = next(batches)
+            except StopIteration:
+                return
+            except _BROKEN as error:
+                raise self._cause(error) from error
+            yield data
+
+    def _by_worker(self, data: TensorDictBase) -> Sequence[TensorDictBase]:
+        return data.unbind(0)
+
+    def _cause(self, error: Exception) -> Exception:
+        """A worker that was killed is replaced; one that failed by itself would fail again."""
+        codes = {
+            worker: process.exitcode
+            for worker, process in enumerate(self._collector.procs)
+            if not process._closed and not process.is_alive()
+        }
+        # TorchRL terminates all others when it finds one dead: that one is the cause.
+        for worker, code in sorted(codes.items(), key=lambda item: item[1] == -signal.SIGTERM):
+            if code < 0:
+                return WorkerLost(f"worker {worker} was killed by signal {-code}")
+            return RuntimeError(
+                f"worker {worker} has failed, with exit code {code}: its error is above"
+            )
+        return error
+
+    def _send(self, worker: int) -> Iterable[int]:
+        try:
+            self._collector.update_policy_weights_()
+            self._await_workers()
+        except _BROKEN as error:
+            raise self._cause(error) from error
+        return range(self._config.num_workers)
+
+    def _await_workers(self) -> None:
+        """Until each has said that it acts by the new weights."""
+        for worker, queue in self._scheme._ack_queues.items():
+            while True:
+                with contextlib.suppress(Empty):
+                    queue.get(timeout=1.0)
+                    break
+                if not self._collector.procs[worker].is_alive():
+                    raise RuntimeError(f"worker {worker} does not answer")
+
+    def _shut_down(self) -> None:
+        if self._collector is not None:
+            self._collector.shutdown(timeout=_GOODBYE, raise_on_error=False)
+            self._collector = None
+            torch.set_num_threads(self._threads)  # TorchRL leaves more behind
+
+
+class MultiAsyncCollection(MultiSyncCollection):
+    """Workers that go on while the learner learns: a batch is one worker's, and the first that is ready comes first.
+
+    See :class:`~torchrl_dceo.training.collection.workers.WorkerCollection` for the arguments.
+    """
+
+    _kind: Any = MultiAsyncCollector
+
+    def _frames_per_batch(self) -> int:
+        return self._envs_per_worker * self._config.worker_steps
+
+    def _by_worker(self, data: TensorDictBase) -> Sequence[TensorDictBase]:
+        return [data]
+
+    def _await_workers(self) -> None:
+        """They are at work, and see the new weights in the memory that they share: only their answers are taken."""
+        for queue in self._scheme._ack_queues.values():
+            with contextlib.suppress(Empty):
+                while True:
+                    queue.get_nowait()

@@ -1,0 +1,361 @@
+"""Collecting in worker processes: what a worker builds, sends and receives."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.data import Composite, Unbounded
+from torchrl.envs import EnvBase, Transform
+
+from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.envs import StateCounts, current_map, find_transform
+from torchrl_dceo.envs.grid.switching import hold_map, set_steps_made, steps_made
+from torchrl_dceo.training.collection.base import Batch, Collection
+from torchrl_dceo.training.config import CollectorConfig
+
+__all__ = [
+    "STAMP",
+    "StepStamp",
+    "WorkerCollection",
+    "WorkerEnv",
+    "WorkerLost",
+    "WorkerWorld",
+    "with_transforms",
+    "worker_seeds",
+]
+
+# Called with batch_size=…, seed=… and, for a phase without reward, coverage=True: make_env with a name is one.
+WorkerEnv = Callable[..., EnvBase]
+
+
+STAMP = "worker_step"
+
+
+def with_transforms(env: EnvBase, transforms: Sequence[Transform]) -> EnvBase:
+    """Appends to an environment what an agent's policy needs of it, unless it is there.
+
+    Examples:
+        >>> from torchrl.envs import StepCounter
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.collection.workers import with_transforms
+        >>> env = make_env("NineRooms")
+        >>> _ = with_transforms(with_transforms(env, [StepCounter()]), [StepCounter()])
+        >>> sum(isinstance(transform, StepCounter) for transform in env.transform)
+        1
+    """
+    for transform in transforms:
+        # Not twice, if the same environment is trained in again.
+        there = [(type(other), other.out_keys) for other in getattr(env, "transform", ())]
+        if (type(transform), transform.out_keys) not in there:
+            env.append_transform(transform.clone())
+    return env
+
+
+def worker_seeds(*numbers: int) -> tuple[int, int]:
+    """Two seeds from any numbers: other numbers, other seeds.
+
+    Examples:
+        >>> from torchrl_dceo.training.collection.workers import worker_seeds
+        >>> len({seed for worker in range(100) for seed in worker_seeds(0, worker)})
+        200
+    """
+    words = np.random.SeedSequence(numbers).generate_state(2)
+    # 31 bits: what every kind of environment takes.
+    return int(words[0]) >> 1, int(words[1]) >> 1
+
+
+class StepStamp(Transform):
+    """Says of each step which worker made it, and which of its steps it is.
+
+    Batches of workers come in any order and without a sender, and what a worker made may be lost on the way. With the
+    stamp each goes to its own streams, and a hole is seen before it gets into the replay.
+
+    Args:
+        worker (int): the number of the worker.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.collection.workers import STAMP, StepStamp
+        >>> env = make_env("NineRooms", batch_size=2)
+        >>> _ = env.append_transform(StepStamp(3))
+        >>> env.rollout(2)[STAMP][0].tolist()  # worker 3, its steps 0 and 1
+        [[3, 0], [3, 1]]
+    """
+
+    def __init__(self, worker: int) -> None:
+        super().__init__(in_keys=[], out_keys=[STAMP])
+        self._worker, self._made = worker, 0
+
+    def _write(self, tensordict: TensorDictBase) -> TensorDictBase:
+        stamp = torch.tensor([self._worker, self._made], device=tensordict.device)
+        return tensordict.set(STAMP, stamp.expand(*tensordict.batch_size, 2).clone())
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        self._made += 1
+        return self._write(next_tensordict)
+
+    def _reset(
+        self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        return self._write(tensordict_reset)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Stamps nothing: only environments make steps."""
+        return tensordict
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """Adds the stamp."""
+        shape = (*observation_spec.shape, 2)
+        observation_spec[STAMP] = Unbounded(
+            shape=shape, dtype=torch.int64, device=observation_spec.device
+        )
+        return observation_spec
+
+
+@dataclass
+class WorkerWorld:
+    """Builds a worker's environments, in the worker: a callable that travels to other processes and machines.
+
+    It also sets the worker up: one thread, and random numbers that no other worker draws.
+
+    Examples:
+        >>> from functools import partial
+        >>> import torch
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.collection.workers import WorkerWorld
+        >>> with torch.random.fork_rng():
+        ...     world = WorkerWorld(partial(make_env, "NineRooms"), 1, torch.Size([4]), seeds=(5, 6))()
+        >>> world.batch_size
+        torch.Size([4])
+    """
+
+    make: WorkerEnv
+    worker: int
+    batch_size: torch.Size
+    seeds: tuple[int, int]  # of its environments, and of all other draws
+    transforms: Sequence[Transform] = ()
+    settings: dict[str, Any] = field(default_factory=dict)  # e.g. coverage=True
+    steps: Tensor | None = None  # that its environments made before, where their world changes
+    held_map: int | None = None  # the map of such a world while it does not
+
+    def __call__(self) -> EnvBase:
+        """Builds them."""
+        tune_process()
+        env_seed, seed = self.seeds
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        env = self.make(batch_size=self.batch_size, seed=env_seed, **self.settings)
+        if env.batch_size != self.batch_size:
+            raise ValueError(
+                f"worker_env was asked for environments of batch_size {list(self.batch_size)} and gave "
+                f"{list(env.batch_size)}"
+            )
+        if self.steps is not None:
+            set_steps_made(env, self.steps)
+        if self.held_map is not None:
+            hold_map(env, self.held_map)
+        with_transforms(env, self.transforms)
+        env.append_transform(StepStamp(self.worker))
+        return env
+
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerLost(RuntimeError):
+    """A worker has died, or something that it made did not arrive."""
+
+
+class WorkerCollection(Collection):
+    """What all collections with workers share; a subclass says how workers are started, heard and told.
+
+    Worker i has the i-th part of the run's environments, so its steps are those of a range of streams. The learner's
+    own environment makes no step: it keeps the run's account (visit counts, and how far a world that changes has
+    come), from what workers deliver. A lost worker costs the steps under way: all workers are replaced and begin new
+    episodes, which the replay does not join to the old ones.
+
+    Args:
+        agent (Agent): whose policy is copied.
+        config (CollectorConfig): how many workers, and how often they hear of the learner.
+        worker_env (callable): builds environments from ``batch_size=``, ``seed=`` and, for a phase without reward,
+            ``coverage=True``.
+        seed (int): of the run.
+    """
+
+    def __init__(
+        self, agent: Agent, config: CollectorConfig, worker_env: WorkerEnv, seed: int
+    ) -> None:
+        self._agent = agent
+        self._config = config
+        self._worker_env = worker_env
+        self._seed = seed
+        self._running = False
+        self._restarts = 0
+        self._lost: str | None = None  # why, if it was noticed outside the iteration
+
+    # What a subclass says
+
+    @abstractmethod
+    def _launch(self, worlds: list[WorkerWorld]) -> None:
+        """Starts the workers, with ``self._policy``."""
+
+    @abstractmethod
+    def _deliveries(self) -> Iterator[TensorDictBase]:
+        """Batches as they come; raises :class:`WorkerLost`."""
+
+    @abstractmethod
+    def _send(self, worker: int) -> Iterable[int]:
+        """Sends ``self._policy`` to the worker whose batch was just delivered, and says who got it; raises
+        :class:`WorkerLost`.
+        """
+
+    @abstractmethod
+    def _shut_down(self) -> None:
+        """Ends the workers, dead or alive."""
+
+    # The collection
+
+    def start(self, env: EnvBase, *, reward_free: bool, frames: int) -> None:
+        """Starts the workers for a phase."""
+        self._env, self._reward_free, self._frames = env, reward_free, frames
+        num_envs = max(1, env.batch_size.numel())
+        self._envs_per_worker = self._config.envs_per_worker(num_envs)
+        self._try_to_start()
+
+    def _try_to_start(self) -> None:
+        try:
+            self._start_workers()
+        except WorkerLost as error:
+            self._restart(str(error))
+
+    def _start_workers(self) -> None:
+        workers = self._config.num_workers
+        # Where workers act by, apart from the learner's own tensors: they change when they are sent, not before.
+        self._policy = copy.deepcopy(self._agent.policy).to("cpu").requires_grad_(False)
+        self._next_step: list[int | None] = [None] * workers
+        self._sent_at = [self._frames] * workers
+        self._newest = 0  # the worker heard last
+        self._lost = None
+        self._running = True
+        self._launch([self._world(worker) for worker in range(workers)])
+
+    def _world(self, worker: int) -> WorkerWorld:
+        steps, part = steps_made(self._env), self._streams(worker)
+        alone = self._config.num_workers == 1
+        return WorkerWorld(
+            self._worker_env,
+            worker,
+            self._env.batch_size if alone else torch.Size([len(part)]),
+            # Never those of before: a worker that is replaced must not live the same life again.
+            seeds=worker_seeds(self._seed, self._frames, self._restarts, worker),
+            transforms=self._agent.transforms,
+            settings={"coverage": True} if self._reward_free else {},
+            steps=None if steps is None else steps.view(-1)[part.start : part.stop],
+            # Discovery comes before any change of the world.
+            held_map=current_map(self._env) if self._reward_free else None,
+        )
+
+    def _streams(self, worker: int) -> range:
+        return range(worker * self._envs_per_worker, (worker + 1) * self._envs_per_worker)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches as they come, each with its streams."""
+        while True:
+            try:
+                for data in self._deliveries():
+                    yield self._received(data)
+                    if self._lost is not None:
+                        raise WorkerLost(self._lost)
+                raise WorkerLost("the workers have stopped")
+            except WorkerLost as error:
+                self._restart(str(error))
+
+    def _restart(self, reason: str) -> None:
+        self._shut_down()
+        if self._restarts >= self._config.max_restarts:
+            raise RuntimeError(
+                f"{reason}, after max_restarts={self._restarts} replacements: the run gives up, and can be resumed"
+            )
+        self._restarts += 1
+        _log.warning("%s: all workers are replaced, and the run goes on with new episodes", reason)
+        self._try_to_start()
+
+    def _received(self, data: TensorDictBase) -> Batch:
+        """Checks that nothing is missing, and keeps the account."""
+        parts = [part.reshape(-1, part.shape[-1]) for part in self._by_worker(data)]
+        for part in parts:
+            worker = int(part[STAMP][0, 0, 0])
+            self._check_order(worker, part)
+            self._keep_account(worker, part)
+            self._newest = worker
+        if len(parts) == 1:
+            return parts[0], self._streams(self._newest)
+        return torch.cat(parts), None
+
+    def _by_worker(self, data: TensorDictBase) -> Sequence[TensorDictBase]:
+        """The batches of single workers, in their order: the one that it is."""
+        return [data]
+
+    def _check_order(self, worker: int, part: TensorDictBase) -> None:
+        first, expected = int(part[STAMP][0, 0, 1]), self._next_step[worker]
+        if expected is None:
+            if part.get("is_init", None) is None:
+                # Without an InitTracker nobody else tells the replay that these are new episodes.
+                begins = torch.zeros(*part.shape, 1, dtype=torch.bool)
+                begins[:, 0] = True
+                part.set("is_init", begins)
+        elif first != expected:
+            raise WorkerLost(f"steps {expected} to {first - 1} of worker {worker} did not arrive")
+        self._next_step[worker] = int(part["next", STAMP][0, -1, 1])
+
+    def _keep_account(self, worker: int, part: TensorDictBase) -> None:
+        counts = find_transform(self._env, StateCounts)
+        if counts is not None:
+            counts.count(part)
+        steps = steps_made(self._env)
+        if steps is not None:
+            streams = self._streams(worker)
+            steps.view(-1)[streams.start : streams.stop] += part.shape[-1]
+            set_steps_made(self._env, steps)
+
+    def learned(self, frames: int) -> None:
+        """Sends the newest weights where it is time."""
+        self._frames = frames
+        if (
+            self._lost is not None
+            or frames - self._sent_at[self._newest] < self._config.weight_period
+        ):
+            return
+        with torch.no_grad():
+            for own, learners in zip(
+                _tensors(self._policy), _tensors(self._agent.policy), strict=True
+            ):
+                own.copy_(learners)
+        try:
+            for worker in self._send(self._newest):
+                self._sent_at[worker] = frames
+        except WorkerLost as error:
+            self._lost = str(error)
+
+    def stop(self) -> None:
+        """Ends the workers; the learner's environment stays open."""
+        if self._running:
+            self._running = False
+            self._shut_down()
+
+
+def _tensors(policy: torch.nn.Module) -> Any:
+    yield from policy.parameters()
+    yield from policy.buffers()
