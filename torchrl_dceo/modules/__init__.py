@@ -11,6 +11,7 @@ from torchrl_dceo.modules.ez_greedy import EZGreedyModule
 from torchrl_dceo.modules.greedy_actor import GreedyActor
 from torchrl_dceo.modules.option_actor import OptionQValueActor
 from torchrl_dceo.modules.option_distributional_actor import OptionDistributionalQValueActor
+from torchrl_dceo.modules.rayleigh_ritz import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.modules.rewards import EigenReward
 from torchrl_dceo.modules.running import RunningMoments, RunningNormalizer
 from torchrl_dceo.modules.skill_scores import SkillScores
@@ -30,6 +31,8 @@ __all__ = [
     "OptionExplorationModule",
     "OptionQValueActor",
     "RNDBonus",
+    "RayleighRitz",
+    "RayleighRitzStep",
     "RunningMoments",
     "RunningNormalizer",
     "SkillScores",

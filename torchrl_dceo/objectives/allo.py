@@ -182,7 +182,9 @@ class ALLOLoss(RepresentationLoss):
             self.duals.add_(errors, alpha=self.dual_step_size)
         else:
             # Duals are in units of the eigenvalues and the barrier damps them: where one is small, so is their step.
-            self.duals.addcmul_(errors, self.barrier.to(errors.dtype), value=self.dual_step_size / 2)
+            self.duals.addcmul_(
+                errors, self.barrier.to(errors.dtype), value=self.dual_step_size / 2
+            )
         self.duals.clamp_(-self.max_dual, self.max_dual)
         rate = torch.where(self.num_dual_steps == 0, 1.0, self.squared_error_rate)
         self.squared_errors.lerp_(squared_errors, rate.to(squared_errors.dtype))

@@ -131,8 +131,7 @@ class OMMLoss(RepresentationLoss):
         moments = (f.mT @ g).tril()
         operator = moments - (change.mT @ still).tril() / 4
         products = 0.5 * (
-            ((f @ (operator + moments)) * g).sum(-1)
-            - ((change @ moments) * still).sum(-1) / 4
+            ((f @ (operator + moments)) * g).sum(-1) - ((change @ moments) * still).sum(-1) / 4
         )
         # Σ_{k≤j} f_j ⟦f_k⟧ (f_j ⟦f_k⟧ - Δ_j ⟦Δ_k⟧ / 4) of the state with itself, by cumulative sums over k.
         own = (f.square() * g.square().cumsum(-1)).sum(-1) - (
