@@ -41,7 +41,9 @@ class TrainConfig:
     replay_storage: Literal["memory", "memmap"] = "memory"
     replay_dir: str | None = None  # where those files go; None: a temporary directory
     eval_period: int = 10_000  # frames between greedy evaluations; ours
-    eval_eps: float = 0.0  # probability of a random action in evaluations; ours (the authors: 0.05 in 3D)
+    eval_eps: float = (
+        0.0  # probability of a random action in evaluations; ours (the authors: 0.05 in 3D)
+    )
     log_period: int = 1000  # frames between rows of the log; ours
     # Frames between checkpoints: a killed run loses at most this much; ours. None: none but the last.
     checkpoint_period: int | None = 20_000
