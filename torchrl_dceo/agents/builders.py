@@ -38,6 +38,7 @@ from torchrl_dceo.objectives import (
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
 )
+from torchrl_dceo.objectives.option_adam import OptionAdam
 
 __all__ = [
     "make_categorical_learner",
@@ -193,6 +194,7 @@ def make_options(
         return centred(networks, env, learner)
 
     chosen: dict[str, Any] = {
+        "single_step": config.one_step_options,
         "successor": config.option_successor,
         "options_per_update": config.options_per_update,
     }
@@ -284,6 +286,7 @@ def make_eigen_reward(
         signs=signs,
         mode=mode,
         gamma=option_gamma(learner, options),
+        single_step=options.one_step_options,
         successor=options.option_successor,
         reuse_representation=True,
     )
@@ -312,7 +315,9 @@ def make_optimizer(
                 config.main_adam_eps if name == "main" else config.adam_eps, {}
             )
             group.update({id(p): p for p in module.parameters() if p.requires_grad})
-    return torch.optim.Adam(
+    # Options that an update leaves out must not move by momentum.
+    some = any(isinstance(m, OptionDQNLoss) and m.options_per_update for m in modules.values())
+    return (OptionAdam if some else torch.optim.Adam)(
         [{"params": list(group.values()), "eps": eps} for eps, group in groups.items()],
         lr=config.lr,
         fused=True,

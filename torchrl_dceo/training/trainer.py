@@ -16,6 +16,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_dceo.agents.agent import Agent, Phase
+from torchrl_dceo.data import rows_for
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
@@ -131,9 +132,11 @@ class Trainer(Resumable):
     @property
     def replay_capacity(self) -> int:
         """Rows of the replay buffer: as configured, or room for the whole run."""
-        # An episode's last observation takes a row of its own.
-        whole_run = self.config.total_frames + self.config.total_frames // 10 + 1000
-        return self.config.replay_capacity or whole_run
+        if self.config.replay_capacity is not None:
+            return self.config.replay_capacity
+        streams = max(1, self.env.batch_size.numel())
+        # The last batch may pass the end. Rows that stay empty, as most do with long episodes, cost no memory.
+        return rows_for(self.config.total_frames + 1000, num_streams=streams, frame_stack=16)
 
     @property
     def phase(self) -> Phase:
