@@ -30,6 +30,9 @@ from torchrl_dceo.agents import AGENTS, choices, make_agent
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, env_settings, find_transform, make_env
 from torchrl_dceo.training import CollectorConfig, TrainConfig, Trainer
+from torchrl_dceo.training.checkpoint.run_directory import load_settings
+from torchrl_dceo.training.checkpoint.state import seed_generators
+from torchrl_dceo.training.errors import exit_with_a_sentence
 from torchrl_dceo.training.logging.logs import Log, check_logger, make_logs
 from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe, save_run_analysis
 
@@ -59,14 +62,10 @@ _OWN = _COLLECTOR | {
 def run(config: DictConfig) -> float:
     """Trains what the config says; returns the last greedy return, for sweeps that optimise it."""
     tune_process()
-    if config.resume is not None:
-        config = resumed(config)
     run_dir = Path(config.resume or config.run_dir or HydraConfig.get().runtime.output_dir)
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
-        try:
+        with exit_with_a_sentence(run_dir):
             return _train(config, run_dir)
-        except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
-            sys.exit(f"{run_dir}: {error}")
     try:
         return _train(config, run_dir)
     except Exception as error:
@@ -77,6 +76,8 @@ def run(config: DictConfig) -> float:
 
 
 def _train(config: DictConfig, run_dir: Path) -> float:
+    if config.resume is not None:
+        config = resumed(config)
     trainer = build(as_dict(config), run_dir)
     if config.resume is not None:
         trainer.resume()
@@ -98,7 +99,7 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
     agent_settings, env_settings_ = dict(settings["agent"]), dict(settings["env"])
     agent_name, env_name = agent_settings.pop("name"), env_settings_.pop("name")
     train = TrainConfig(**{k: v for k, v in settings.items() if k not in _OWN})
-    torch.manual_seed(train.seed)
+    seed_generators(train.seed)
     if "switch_frames" in settings:
         # Each environment counts its own steps, from the first one with a goal on.
         after = switch_frames(settings) - _discovery_frames(settings)
@@ -173,7 +174,7 @@ def _logs(settings: dict[str, Any], run_dir: Path) -> list[Log]:
 
 def resumed(config: DictConfig) -> DictConfig:
     """The config of the run to go on with, and on top of it what the command line sets (a later end, say)."""
-    stored = OmegaConf.load(Path(config.resume) / "config.yaml")
+    stored = OmegaConf.create(load_settings(Path(config.resume) / "config.yaml"))
     given = [o for o in HydraConfig.get().overrides.task if not (CONFIG / o.split("=")[0]).is_dir()]
     merged = OmegaConf.merge(stored, OmegaConf.from_dotlist([o.lstrip("+") for o in given]))
     assert isinstance(merged, DictConfig)
