@@ -20,6 +20,7 @@ from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.training import train
+from torchrl_dceo.training.errors import exit_with_a_sentence
 
 SMALL = {
     "num_options": 2,
@@ -76,12 +77,21 @@ def run(
     )
 
 
+def ended(spec: dict[str, Any]) -> int:
+    """Runs as a command does; returns the exit code."""
+    try:
+        with exit_with_a_sentence(spec["run_dir"]):
+            run(**spec)
+    except SystemExit as end:
+        return int(end.code)
+    return 0
+
+
 def serve() -> None:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            run(**json.loads(line))
-            os._exit(0)
+            os._exit(ended(json.loads(line)))
         print(child, flush=True)  # noqa: T201
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # noqa: T201
 
