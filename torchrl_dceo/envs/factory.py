@@ -170,7 +170,12 @@ _TORCH_WORLDS: dict[str, Callable[[], _World]] = {
 }
 _OBJECT_WORLDS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
 _ATARI_WORLDS = ("MontezumaRevenge",)
-_MINIWORLDS = ("MiniWorldFourRooms", "MyWayHomeSparse")
+_MINIWORLDS = (
+    "MiniWorldFourRoomsStrafe",
+    "MyWayHomeSparseStrafe",
+    "MiniWorldFourRooms",
+    "MyWayHomeSparse",
+)
 
 
 def list_envs() -> list[str]:

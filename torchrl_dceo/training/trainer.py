@@ -368,7 +368,14 @@ class Trainer(Resumable):
         row = {}
         if self.eval_env is not None:
             follow_map(self.eval_env, self.env)
-            row["eval_return"] = evaluate(self.agent.policy, self.eval_env)
+            # A generator of its own for each evaluation: training is the same whatever is evaluated, and there is
+            # nothing to save.
+            generator = torch.Generator().manual_seed(
+                (self.config.seed << 32) + self.counters.frames
+            )
+            row["eval_return"] = evaluate(
+                self.agent.policy, self.eval_env, eps=self.config.eval_eps, generator=generator
+            )
         for probe in self.probes:
             row.update(probe(self))
         return row

@@ -212,6 +212,8 @@ class Resumable(ABC):
             "replay_dir",
         ):
             del train[free]
+        if not self.config.eval_eps:
+            del train["eval_eps"]  # not in the checkpoints of older versions
         train["replay_capacity"] = self.replay_capacity
         # Those of the agent are described with it.
         own = tuple(type(transform) for transform in self.agent.transforms)
