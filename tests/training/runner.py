@@ -6,15 +6,21 @@ For each spec it prints the process number of the run, and how the run ended. Ki
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import random
+import resource
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+sys.path.append(str(Path(__file__).parents[1]))
+from faulty_env import faulty
 
 from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import AGENTS, make_agent
@@ -42,12 +48,39 @@ def run(
     agent_settings: dict[str, Any] | None = None,
     name: str = "NineRooms",
     world: dict[str, Any] | None = None,
+    file_limit: int | None = None,
+    stderr: str | None = None,
+    fault: dict[str, Any] | None = None,
     **config: Any,
 ) -> None:
-    """A short run with everything that has a state: two worlds, evaluation, counts, a replay that overflows."""
+    """A short run with everything that has a state: two environments, evaluation, counts, a replay that overflows.
+
+    ``file_limit`` is the size in bytes at which a file cannot grow, ``stderr`` where sentences go, ``fault`` what goes
+    wrong in the environment (see faulty_env.py).
+    """
     tune_process()
+    if file_limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    if stderr is not None:
+        os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     for set_seed in (torch.manual_seed, np.random.seed, random.seed):
         set_seed(seed)
+    settings = {
+        "update_period": 20,
+        "learning_starts": 300,
+        "replay_capacity": 2500,
+        "eval_period": 600,
+        "log_period": 100,
+        "checkpoint_period": 300,
+        "progress": False,
+        **config,
+    }
+    if fault is not None:
+        env = faulty(list(batch_size), **fault)
+        small = {"batch_size": 8, "network": "mlp", **(agent_settings or {})}
+        built = make_agent(agent, env, **small)
+        train(built, env, total_frames=frames, run_dir=run_dir, resume=resume, **settings)
+        return
     world = {"room_size": 3, "starts": "anywhere"} if world is None else world
     env = make_env(name, batch_size=batch_size, seed=seed, visits="counts", **world)
     known = {field.name for field in dataclasses.fields(AGENTS[agent].config)}
@@ -64,16 +97,8 @@ def run(
         ),
         run_dir=run_dir,
         resume=resume,
-        **{
-            "update_period": 20,
-            "learning_starts": 300,
-            "replay_capacity": 2500,
-            "eval_period": 600,
-            "log_period": 100,
-            "checkpoint_period": 300,
-            "progress": False,
-            **config,
-        },
+        worker_env=functools.partial(make_env, name, **world),
+        **settings,
     )
 
 

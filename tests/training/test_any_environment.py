@@ -169,7 +169,13 @@ def test_more_environments_than_learning_starts():
     env = make_env("NineRooms", room_size=3, batch_size=128, seed=0)
     agent = make_agent("ddqn", env)
     row = train(
-        agent, env, total_frames=128 * 4, learning_starts=100, log_period=128, progress=False
+        agent,
+        env,
+        total_frames=128 * 4,
+        update_period=4,
+        learning_starts=100,
+        log_period=128,
+        progress=False,
     )
     assert row["frames"] == 512 and row["updates"] == (512 - 128) // 4
 
