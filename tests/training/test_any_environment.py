@@ -175,6 +175,7 @@ def test_more_environments_than_learning_starts():
         update_period=4,
         learning_starts=100,
         log_period=128,
+        checkpoint_period=None,
         progress=False,
     )
     assert row["frames"] == 512 and row["updates"] == (512 - 128) // 4
