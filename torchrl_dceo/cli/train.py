@@ -202,8 +202,9 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
     path = folder / "config.yaml"
     if not path.is_file():
         raise ValueError(f"resume={folder} is not the directory of a run: it has no config.yaml")
+    plain = load_settings(path)
     try:
-        stored: Any = OmegaConf.to_container(OmegaConf.create(load_settings(path)), resolve=True)
+        stored: Any = OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
         agent, env = stored["agent"], stored["env"]
         recipe = stored.get("recipe")
         agent["name"], env["name"]
