@@ -30,6 +30,7 @@ from torchrl_dceo.training.errors import (
     RunError,
     RunInterrupted,
     RunRefused,
+    dead_worker,
     run_errors,
 )
 from torchrl_dceo.training.evaluation import evaluate
@@ -199,6 +200,10 @@ class Trainer(Resumable):
             return
         if self._interruption.received is not None:
             raise self._interrupted() from error
+        for env in self._envs().values():
+            dead = dead_worker(env)
+            if dead is not None:
+                raise RunError(f"{dead}: resume the run") from error
         counters = self.counters
         # An index made of NaN, say.
         self._guard.check_updates(self.metrics.first_non_finite(), counters.updates)
