@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent, Phase
-from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
+from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
 from torchrl_dceo.training.checkpoint.files import Checkpoints, RunDirectory
 from torchrl_dceo.training.checkpoint.state import Counters, Resumable
 from torchrl_dceo.training.collection import make_collection
@@ -72,7 +72,7 @@ class Trainer(Resumable):
             )
         if collection is not None and collection.uses_workers:
             # Or an error, before anything is started.
-            collection.envs_per_worker(max(1, env.batch_size.numel()))
+            collection.envs_per_worker(max(1, prepare_env(env).batch_size.numel()))
         self.agent = agent
         self.config = config
         self.counters = Counters()
@@ -81,7 +81,9 @@ class Trainer(Resumable):
         self.last_row: dict[str, float] = {}
         self.unevaluated: dict[str, float] | None = None
         self.settings = {} if settings is None else dict(settings)
-        self.env, self.eval_env, self.discovery_env = env, eval_env, discovery_env
+        self.env = prepare_env(env)
+        self.eval_env = None if eval_env is None else prepare_env(eval_env)
+        self.discovery_env = None if discovery_env is None else prepare_env(discovery_env)
         for world in self._envs().values():
             with_transforms(world, agent.transforms)
         if self.discovery_env is not None:
@@ -143,6 +145,7 @@ class Trainer(Resumable):
         """Trains to the end; returns the last row of the log."""
         if self._directory is not None and not self._started:
             self._directory.start(self.fingerprint())
+        self._warn_of_unsaved()
         self._started = True
         try:
             self._run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from abc import ABC, abstractmethod
@@ -13,10 +14,10 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch.nn.parameter import UninitializedBuffer
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.envs import get_env_state, set_env_state
+from torchrl_dceo.envs import get_env_state, saves_state, set_env_state
 from torchrl_dceo.training.checkpoint.files import (
     Checkpoints,
     RunDirectory,
@@ -40,6 +41,8 @@ __all__ = [
     "set_world",
     "to_tensordict",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -84,7 +87,8 @@ def get_world(env: EnvBase) -> dict[str, Any]:
         >>> bool((env.rollout(20)["state_id"] == first).all())
         True
     """
-    return {"env": get_env_state(env), "transforms": dict(env.state_dict())}
+    saved = get_env_state(env) if saves_state(env) else None
+    return {"env": saved, "transforms": dict(env.state_dict())}
 
 
 def set_world(env: EnvBase, state: dict[str, Any]) -> None:
@@ -92,7 +96,8 @@ def set_world(env: EnvBase, state: dict[str, Any]) -> None:
     if any(isinstance(buffer, UninitializedBuffer) for buffer in env.buffers()):
         env.reset()  # some transforms, such as CatFrames, make their buffers at the first reset
     env.load_state_dict(state["transforms"])
-    set_env_state(env, state["env"])
+    if state["env"] is not None:
+        set_env_state(env, state["env"])
 
 
 def get_generators() -> dict[str, Any]:
@@ -157,6 +162,12 @@ def to_tensordict(state: dict[str, Any], batch_size: torch.Size) -> TensorDict:
         for key, value in state.items()
     }
     return TensorDict(entries, batch_size=batch_size)
+
+
+def _name(env: EnvBase) -> str:
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return type(env).__name__
 
 
 class Resumable(ABC):
@@ -290,7 +301,8 @@ class Resumable(ABC):
         self.agent.load_learning_state(copied(state["learning"]))
         self.replay.load_state_dict(state["replay"])
         self.metrics = RunMetrics(num_options(self.agent))
-        carrier = state["carrier"]
+        # Of an environment that could not be saved the next step is the first of a new episode.
+        carrier = state["carrier"] if saves_state(self.world) else None
         self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
         self.last_row = dict(state["last_row"])
         self.unevaluated = state.get("unevaluated")  # not in the checkpoints of older versions
@@ -299,6 +311,15 @@ class Resumable(ABC):
             if self.unevaluated is not None:
                 self.log.write_again(self.unevaluated)  # without what the end of a run added
         self._set_surroundings(state)
+
+    def _warn_of_unsaved(self) -> None:
+        """Names in one sentence the environment that checkpoints cannot hold."""
+        if self.checkpoints is not None and not saves_state(self.env):
+            _log.warning(
+                "%s cannot be saved in mid-episode (it has no get_env_state and set_env_state): checkpoints leave its "
+                "state out, and a run that is resumed resumes at the next episode",
+                _name(self.env),
+            )
 
     def _surroundings(self) -> dict[str, Any]:
         """What collecting changes besides the agent: worlds and random generators."""
