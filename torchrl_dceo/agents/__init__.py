@@ -85,4 +85,6 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
     agent = kind.build(env, config)
     if config.main_learner == "table":
         agent = with_tabular_learner(agent, env, config)
-    return with_centring(agent, env)
+    agent = with_centring(agent, env)
+    agent.made_from = {"name": name, **settings}
+    return agent

@@ -185,6 +185,8 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
+        # Name and settings, of an agent that make_agent built: a run keeps them, so that it can be built again.
+        self.made_from: dict[str, Any] | None = None
         for phase in self.phases:
             unknown = set(phase.objectives or ()) - set(self.objectives)
             if unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,9 +27,9 @@ class LearnerConfig:
     eps_init: float = 1.0  # the authors' later research code
     eps_end: float = 0.1  # the authors' later research code
     eps_frames: int = 100_000  # frames over which ε falls
-    network: Literal["auto", "grid", "nature", "mlp"] = (
-        "auto"  # auto: grid for images, nature for those of 64 pixels a side or more, mlp for vectors
-    )
+    # auto: grid for images, nature for those of 64 pixels a side or more, mlp for vectors. Or one's own, called with
+    # the shape of an observation and the number of outputs: a function, or its name "package.module:function".
+    network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
     centre_pixels: bool = True  # ours, for every network that sees images: see docs/options.md
     main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
@@ -64,6 +65,10 @@ class OptionConfig:
         True  # ours: see docs/options.md; the paper's options take n steps, as the main learner
     )
 
+    # One's own, functions or their names; see torchrl_dceo.modules.OptionExplorationModule.
+    selection: str | Callable | None = None  # None: uniform, the paper
+    termination: str | Callable | None = None  # None: 1/D, the paper
+
     @property
     def option_successor(self) -> str:
         """Where in a batch the state after an option's transition is."""
@@ -85,3 +90,7 @@ class LaplacianConfig:
     reward_mode: Literal["telescoped", "discounted", "potential"] = (
         "potential"  # ours, the policies of the authors' telescoped one: see docs/options.md
     )
+    encoder: str | Callable | None = None  # the network of f, as network; None: the same
+    # What options follow: called as EigenReward(encoder, num_options, successor=…) is, it returns a module that writes
+    # option_reward [*, N]. None: the eigenfunctions, the paper.
+    option_reward: str | Callable | None = None

@@ -21,7 +21,14 @@ from torchrl.envs import (
 )
 
 from torchrl_dceo.envs.grid.tiles import TILE_KINDS, draw_tiles
-from torchrl_dceo.envs.prepare import Layout, PreparedEnv, append_visits, as_torchrl, prepare_env
+from torchrl_dceo.envs.prepare import (
+    Layout,
+    ObservationReader,
+    PreparedEnv,
+    append_visits,
+    as_torchrl,
+    prepare_env,
+)
 from torchrl_dceo.envs.transforms import ActionNoise, StateCounts
 from torchrl_dceo.typos import choices, imported
 
@@ -33,6 +40,7 @@ __all__ = [
     "GymWorldEnv",
     "MiniGridWorldEnv",
     "MiniWorldEnv3D",
+    "OptionActionWrapper",
     "make_gym_env",
 ]
 
@@ -164,6 +172,97 @@ def _known_id(id: str) -> str:
         known = choices(id, sorted(gymnasium.registry)).split(";")[0]
         raise ValueError(f"gymnasium has no environment {known}")
     return id
+
+
+class OptionActionWrapper(gymnasium.Wrapper):
+    """A Gymnasium environment whose actions are its own and, after them, options: macro actions of several steps.
+
+    Action ``a`` below the environment's number of actions takes one step. Action ``num_actions + i`` follows option
+    ``i`` greedily, until it ends with probability 1/D after each step, or with the episode. Rewards on the way are
+    summed, discounted by ``gamma``; ``info["option_steps"]`` is how many steps it took. So any agent of any library
+    can explore with options that were learned here.
+
+    Args:
+        env (gymnasium.Env): with discrete actions, and observations of the kind that the options were learned on.
+        options (callable): writes ``option_action_value`` ``[N, A]`` from a tensordict with the observation: an
+            :class:`~torchrl_dceo.modules.OptionQValueActor`, e.g. of :func:`~torchrl_dceo.training.load_options`.
+
+    Keyword Args:
+        num_options (int, optional): N. Default: ``options.num_options``.
+        option_duration (float, optional): D, the mean number of steps of an option. Default: 10.
+        gamma (float, optional): Default: 1, the plain sum.
+        layout (str, optional): of images, see :func:`~torchrl_dceo.envs.prepare_env`. Default: ``"auto"``.
+
+    Examples:
+        >>> import gymnasium
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs.gym import OptionActionWrapper
+        >>> env = gymnasium.make("CartPole-v1")
+        >>> options = make_agent("dceo", env, num_options=3).policy[1]
+        >>> wrapped = OptionActionWrapper(env, options)
+        >>> wrapped.action_space
+        Discrete(5)
+        >>> _ = wrapped.reset(seed=0)
+        >>> observation, reward, *_, info = wrapped.step(4)
+        >>> reward == info["option_steps"]  # CartPole gives 1 a step
+        True
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        options: Any,
+        *,
+        num_options: int | None = None,
+        option_duration: float = 10.0,
+        gamma: float = 1.0,
+        layout: Layout = "auto",
+    ) -> None:
+        super().__init__(env)
+        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+            raise ValueError(
+                f"options are over discrete actions, this environment has {env.action_space}"
+            )
+        if option_duration < 1:
+            raise ValueError(f"option_duration must be at least 1 step, got {option_duration}")
+        self.options = options
+        self.num_options = options.num_options if num_options is None else num_options
+        self.option_duration, self.gamma = option_duration, gamma
+        self.num_primitive = int(env.action_space.n)
+        self.action_space = gymnasium.spaces.Discrete(self.num_primitive + self.num_options)
+        self._formatted = ObservationReader(env, layout)
+        self._observation: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets the environment."""
+        if seed is not None:
+            self._random = torch.Generator().manual_seed(seed)
+        elif not hasattr(self, "_random"):
+            self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+        self._observation, info = self.env.reset(seed=seed, options=options)
+        return self._observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes one step, or all those of an option."""
+        option = int(action) - self.num_primitive
+        total, discount, steps = 0.0, 1.0, 0
+        while True:
+            chosen = int(action) if option < 0 else self._option_action(option)
+            self._observation, reward, terminated, truncated, info = self.env.step(chosen)
+            total, discount, steps = total + discount * float(reward), discount * self.gamma, steps + 1
+            if option < 0 or terminated or truncated or self._ends():
+                break
+        return self._observation, total, terminated, truncated, {**info, "option_steps": steps}
+
+    def _ends(self) -> bool:
+        return float(torch.rand((), generator=self._random)) < 1 / self.option_duration
+
+    @torch.no_grad()
+    def _option_action(self, option: int) -> int:
+        values = self.options(self._formatted(self._observation))["option_action_value"]
+        return int(values[option].argmax(-1))
 
 
 class GymWorldEnv(GymEnv):

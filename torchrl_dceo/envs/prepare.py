@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import gymnasium
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
 from torchrl.data import (
@@ -224,7 +224,7 @@ class HashedState(Transform):
         >>> from torchrl_dceo.envs import StateCounts, num_states
         >>> from torchrl_dceo.envs.prepare import HashedState
         >>> env = TransformedEnv(GymEnv("FrozenLake-v1", is_slippery=False), HashedState())
-        >>> env.append_transform(StateCounts(num_states(env)))
+        >>> _ = env.append_transform(StateCounts(num_states(env)))
         >>> _ = env.rollout(1000, break_when_any_done=False)
         >>> int(env.transform[-1].num_visited) <= 16
         True
@@ -376,6 +376,40 @@ def prepare_env(
     return prepared
 
 
+class ObservationReader:
+    """Turns single observations of a Gymnasium environment into what agents see of it, without stepping it.
+
+    Args:
+        env (gymnasium.Env): the environment.
+        layout (str, optional): of images, see :func:`prepare_env`. Default: ``"auto"``.
+
+    Examples:
+        >>> import gymnasium
+        >>> from torchrl_dceo.envs.prepare import ObservationReader
+        >>> env = gymnasium.make("CartPole-v1")
+        >>> ObservationReader(env)(env.reset(seed=0)[0])["observation"].shape
+        torch.Size([4])
+    """
+
+    def __init__(self, env: gymnasium.Env, layout: Layout = "auto") -> None:
+        self._torchrl: Any = as_torchrl(env)
+        chain = _observation_chain(self._torchrl, None, layout)
+        self._format: ObservationFormat | None = None
+        if chain:
+            self._format = chain[0]
+            spec = self._torchrl.full_observation_spec
+            self._format._specs = [spec[key] for key in self._format.in_keys]
+
+    def __call__(self, observation: Any) -> TensorDict:
+        """The entry ``pixels`` or ``observation``."""
+        if isinstance(observation, dict):
+            spec = self._torchrl.full_observation_spec
+            observation = {key: observation[key] for key in observation if key in spec.keys()}
+        entries = self._torchrl.read_obs(observation)
+        data = TensorDict(entries, batch_size=[])
+        return data if self._format is None else self._format._call(data)
+
+
 def append_visits(
     env: TransformedEnv, visits: Literal["counts", "coverage"] | StateCounts
 ) -> None:
@@ -466,7 +500,7 @@ def _bookkeeping(env: EnvBase) -> list[Transform]:
 
 def _observation_chain(
     env: EnvBase, chosen: NestedKey | Sequence[NestedKey] | None, layout: Layout
-) -> list[Transform]:
+) -> list[ObservationFormat]:
     if layout not in ("auto", "chw", "hwc"):
         raise ValueError(f"layout must be 'auto', 'chw' or 'hwc', got {layout!r}")
     innermost = env

@@ -21,6 +21,7 @@ from torchrl_dceo.training.collection.workers import WorkerEnv, with_transforms
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 from torchrl_dceo.training.evaluation import evaluate
 from torchrl_dceo.training.logging.logs import CSVLog, Log
+from torchrl_dceo.training.option_io import store_settings
 from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
 
 __all__ = ["TrainConfig", "Trainer"]
@@ -145,6 +146,7 @@ class Trainer(Resumable):
         """Trains to the end; returns the last row of the log."""
         if self._directory is not None and not self._started:
             self._directory.start(self.fingerprint())
+            store_settings(self._directory.path, self.agent)
         self._warn_of_unsaved()
         self._started = True
         try:
