@@ -29,7 +29,9 @@ for option in range(options.num_options):
     wrapped.reset()
 
 if importlib.util.find_spec("stable_baselines3") is None:
-    print("Stable-Baselines3 is not installed: pip install stable-baselines3 to see its DQN use them")
+    print(
+        "Stable-Baselines3 is not installed: pip install stable-baselines3 to see its DQN use them"
+    )
 else:
     from stable_baselines3 import DQN
 

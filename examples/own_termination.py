@@ -29,6 +29,14 @@ for name, parts in {
 }.items():
     # On the command line: agent.termination=own_termination:at_the_top agent.selection=own_termination:most_to_gain
     agent = make_agent("dceo", env, num_options=2, eps_end=1.0, **parts)
-    row = train(agent, env, total_frames=3200, learning_starts=500, update_period=8, log_period=3200, progress=False)
+    row = train(
+        agent,
+        env,
+        total_frames=3200,
+        learning_starts=500,
+        update_period=8,
+        log_period=3200,
+        progress=False,
+    )
     lengths[name] = row["option_share"] * 3200 / row["option_starts"]
     print(f"{name}: an option takes {lengths[name]:.1f} steps, {row['coverage']} states visited")

@@ -151,7 +151,9 @@ def _make_single(
         env = imported(entry_point)(**kwargs)
         if isinstance(env, EnvBase):
             if wrappers:
-                raise ValueError("wrappers are Gymnasium's: they cannot wrap an environment of TorchRL")
+                raise ValueError(
+                    "wrappers are Gymnasium's: they cannot wrap an environment of TorchRL"
+                )
             limited = env if max_steps is None else TransformedEnv(env, StepCounter(max_steps))
             return limited if env.device is not None else limited.to("cpu")
         if max_steps is not None:
@@ -251,7 +253,11 @@ class OptionActionWrapper(gymnasium.Wrapper):
         while True:
             chosen = int(action) if option < 0 else self._option_action(option)
             self._observation, reward, terminated, truncated, info = self.env.step(chosen)
-            total, discount, steps = total + discount * float(reward), discount * self.gamma, steps + 1
+            total, discount, steps = (
+                total + discount * float(reward),
+                discount * self.gamma,
+                steps + 1,
+            )
             if option < 0 or terminated or truncated or self._ends():
                 break
         return self._observation, total, terminated, truncated, {**info, "option_steps": steps}
@@ -357,7 +363,8 @@ class MiniWorldEnv3D(GymWorldEnv):
     restoring in mid-episode, and a picture for people. Needs the extra ``miniworld`` and Mesa's libraries.
 
     Args:
-        name (str): ``"MiniWorldFourRooms"`` or ``"MyWayHomeSparse"``.
+        name (str): ``"MiniWorldFourRoomsStrafe"``, ``"MyWayHomeSparseStrafe"``, ``"MiniWorldFourRooms"`` or
+            ``"MyWayHomeSparse"``.
         **kwargs: the arguments of the world, and those of ``GymEnv`` such as ``device``.
     """
 

@@ -35,7 +35,7 @@ from torchrl.envs import (
 
 from torchrl_dceo.envs.table_env import TableEnv
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, find_transform, num_states
-from torchrl_dceo.hashing import HashKind, ObservationHasher
+from torchrl_dceo.hashing import ObservationHash, combine, make_hash
 
 __all__ = [
     "CategoricalAction",
@@ -56,8 +56,10 @@ _NOT_OBSERVED = {
 _FEW_CHANNELS = 4
 # Numbers of an image that is still read as part of a vector, together with other entries.
 _SMALL_IMAGE = 2000
-# Places of the table of visits of an environment without state_id.
-_NUM_HASHES = 2**20
+# Places of the table of visits of an environment without state_id: of n states about n²/2²¹ pairs share one.
+_HASH_BITS = 20
+_NUM_HASHES = 2**_HASH_BITS
+_EXACT_HASH = 2**13  # numbers of an image whose states are not yet cells
 _CACHE = "_torchrl_dceo_prepared"
 
 
@@ -216,7 +218,9 @@ class HashedState(Transform):
 
     Keyword Args:
         in_key (NestedKey): the observation. Default: ``"observation"``.
-        kind (str, optional): see :class:`~torchrl_dceo.hashing.ObservationHasher`. Default: ``"auto"``.
+        kind (str or callable, optional): see :func:`~torchrl_dceo.hashing.make_hash`; ``"auto"``: ``"exact"`` for whole
+            numbers, ``"cell"`` for images of more than 8192 of them, ``"simhash"`` for floats, which hardly ever repeat to
+            the last digit. Default: ``"auto"``.
         out_key (NestedKey, optional): Default: ``"state_id"``.
 
     Examples:
@@ -234,20 +238,25 @@ class HashedState(Transform):
         self,
         *,
         in_key: NestedKey = "observation",
-        kind: HashKind = "auto",
+        kind: str | ObservationHash = "auto",
         out_key: NestedKey = "state_id",
     ) -> None:
         super().__init__(in_keys=[in_key], out_keys=[out_key])
         self.kind = kind
-        self._hasher: ObservationHasher | None = None
+        self._hash: ObservationHash | None = None
 
     def _hashed(self, tensordict: TensorDictBase) -> TensorDictBase:
-        observation = tensordict.get(self.in_keys[0])
-        if self._hasher is None:
-            shape = observation.shape[len(tensordict.batch_size) :]
-            self._hasher = ObservationHasher(shape, kind=self.kind, size=_NUM_HASHES)
-            self._hasher.to(observation.device)
-        return tensordict.set(self.out_keys[0], self._hasher(observation))
+        observation, batch = tensordict.get(self.in_keys[0]), tensordict.batch_size
+        if self._hash is None:
+            kind = self.kind
+            self._hash = make_hash(
+                _hash_kind(observation[(0,) * len(batch)]) if kind == "auto" else kind
+            )
+        numbers = self._hash(observation.reshape(batch.numel(), *observation.shape[len(batch) :]))
+        # Multiplied by a number of well spread bits; the highest bits depend on all bits of the hash.
+        spread = combine([numbers, torch.zeros_like(numbers)]) >> (64 - _HASH_BITS)
+        places = (spread & (_NUM_HASHES - 1)).view(batch).to(observation.device)
+        return tensordict.set(self.out_keys[0], places)
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return self._hashed(next_tensordict)
@@ -266,6 +275,12 @@ class HashedState(Transform):
             device=observation_spec.device,
         )
         return observation_spec
+
+
+def _hash_kind(observation: Tensor) -> str:
+    if observation.is_floating_point():
+        return "simhash"
+    return "cell" if observation.ndim == 3 and observation.numel() > _EXACT_HASH else "exact"
 
 
 class RewardFree(Transform):
@@ -410,9 +425,7 @@ class ObservationReader:
         return data if self._format is None else self._format._call(data)
 
 
-def append_visits(
-    env: TransformedEnv, visits: Literal["counts", "coverage"] | StateCounts
-) -> None:
+def append_visits(env: TransformedEnv, visits: Literal["counts", "coverage"] | StateCounts) -> None:
     """Appends a table of visits, and a ``state_id`` if there is none; not a second one."""
     if find_transform(env, StateCounts) is not None:
         return
@@ -578,7 +591,11 @@ def _check_image_range(spec: TensorSpec, key: NestedKey) -> None:
         return
     space = spec.space
     low, high = (None, None) if space is None else (space.low.min(), space.high.max())
-    if low is None or not (high - low).isfinite() or (not spec.dtype.is_floating_point and high - low > 255):
+    if (
+        low is None
+        or not (high - low).isfinite()
+        or (not spec.dtype.is_floating_point and high - low > 255)
+    ):
         raise ValueError(
             f"the image {key!r} is {spec.dtype} without bounds: give it uint8 values, or a spec with the bounds of its "
             "values, e.g. Bounded(0, 1, …)"

@@ -21,7 +21,8 @@ from torchrl_dceo.data.persistence import load_state, save_state
 from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.modules import Centred, EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet
-from torchrl_dceo.training.checkpoint.files import Checkpoints, RunDirectory
+from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
 from torchrl_dceo.training.collection.workers import with_transforms
 
 __all__ = [
@@ -357,7 +358,7 @@ def load_agent(
             needs it.
 
     Keyword Args:
-        agent (Agent, optional): an agent built as the run's, in which the weights are loaded; only needed for agents that
+        agent (Agent, optional): an agent built as the run's, to load the weights into; only needed for agents that
             :func:`~torchrl_dceo.agents.make_agent` cannot build again.
         **env_settings: on top of those of the run: ``batch_size=20``, ``slip=0.0``, ``seed=1``.
 
@@ -371,7 +372,7 @@ def load_agent(
         ...     _ = train(make_agent("dceo", env, num_options=3), env, total_frames=200, run_dir=run_dir,
         ...               learning_starts=100, progress=False)
         ...     learned = load_agent(run_dir, env)
-        >>> learned.metadata["agent"]["name"], learned.metadata["frames"], learned.options.num_options
+        >>> learned.metadata["agent"]["name"], learned.metadata["frames"], learned.options.num_options // 2
         ('dceo', 200, 3)
     """
     run_dir = Path(run_dir)
@@ -388,7 +389,9 @@ def load_agent(
             env_settings.setdefault("visits", "counts")
         env = make_env(world.pop("name"), **{**world, **env_settings})
     elif env_settings:
-        raise ValueError(f"{', '.join(env_settings)} are settings of an environment that is built here")
+        raise ValueError(
+            f"{', '.join(env_settings)} are settings of an environment that is built here"
+        )
     env = prepare_env(env)
     if agent is None:
         if made_from is None:
@@ -400,7 +403,7 @@ def load_agent(
         agent = make_agent(own.pop("name"), env, **own)
     state = Checkpoints(run_dir / "checkpoints").load_latest()
     agent.load_state_dict(state["agent"])
-    with_transforms(env, agent.transforms)
+    env = with_transforms(env, agent.transforms)
     options, reward = _find_options(agent), _find_reward(agent)
     encoder = None if reward is None else reward.encoder
     metadata = {**settings, "frames": state["counters"]["frames"]}
