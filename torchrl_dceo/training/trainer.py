@@ -17,7 +17,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_dceo.agents.agent import Agent, Phase
 from torchrl_dceo.data import rows_for
-from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
+from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
 from torchrl_dceo.training.checkpoint.state import Counters, Resumable
@@ -36,6 +36,7 @@ from torchrl_dceo.training.errors import (
 from torchrl_dceo.training.evaluation import evaluate
 from torchrl_dceo.training.logging.logs import CSVLog, Log
 from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
+from torchrl_dceo.training.option_io import store_settings
 
 __all__ = ["TrainConfig", "Trainer"]
 
@@ -86,7 +87,7 @@ class Trainer(Resumable):
             )
         if collection is not None and collection.uses_workers:
             # Or an error, before anything is started.
-            collection.envs_per_worker(max(1, env.batch_size.numel()))
+            collection.envs_per_worker(max(1, prepare_env(env).batch_size.numel()))
         self.agent = agent
         self.config = config
         self.counters = Counters()
@@ -97,9 +98,9 @@ class Trainer(Resumable):
         self.best_return: float | None = None
         self.settings = {} if settings is None else dict(settings)
         # What is returned is used: an environment without transforms gets a new object around it.
-        self.env = with_transforms(env, agent.transforms)
+        self.env = with_transforms(prepare_env(env), agent.transforms)
         self.eval_env, self.discovery_env = (
-            None if other is None else with_transforms(other, agent.transforms)
+            None if other is None else with_transforms(prepare_env(other), agent.transforms)
             for other in (eval_env, discovery_env)
         )
         check_policy(agent, self.env)
@@ -185,10 +186,12 @@ class Trainer(Resumable):
         return self.last_row
 
     def _start(self) -> None:
+        self._warn_of_unsaved()
         if self._started:
             return
         if self._directory is not None:
             self._directory.start(self.fingerprint())
+            store_settings(self._directory.path, self.agent)
         # Torch's generator was seeded before the agent was built.
         np.random.seed(self.config.seed % 2**32)
         random.seed(self.config.seed)
