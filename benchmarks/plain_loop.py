@@ -325,7 +325,7 @@ def torchrl_pieces(num_envs: int, frames: int) -> Run:
                 replay.extend(transitions.reshape(-1))
             explorer.step(data.numel())
             frame += data.numel()
-            while updates < (frame - STARTS) // PERIOD:
+            while len(replay) and updates < (frame - STARTS) // PERIOD:
                 loss(replay.sample())["loss"].backward()
                 optimizer.step()
                 optimizer.zero_grad()
