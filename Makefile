@@ -1,4 +1,4 @@
-# `make demo` and `make test` need nothing but Python >= 3.10: they build .venv first.
+# `make demo` and `make test` need nothing but Python >= 3.11: they build .venv first.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

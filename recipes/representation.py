@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from launch import as_dict, check_dataclass, main
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchrl_dceo._fast.process import tune_process
-from torchrl_dceo.agents import choices
 from torchrl_dceo.analysis.figures.representation import draw_comparison, draw_similarity_curves
+from torchrl_dceo.cli.config import MISTAKES, as_dict, combinations, compose
+from torchrl_dceo.cli.train import launch
 from torchrl_dceo.envs.grid.maps import find_map
+from torchrl_dceo.settings import from_settings
 from torchrl_dceo.studies.experiments.representation import (
     OBJECTIVES,
     LearnedRepresentation,
@@ -24,6 +24,7 @@ from torchrl_dceo.studies.experiments.representation import (
     learn_representation,
 )
 from torchrl_dceo.training.logging.logs import CSVLog
+from torchrl_dceo.typos import choices
 
 _OWN = {"objectives", "seeds", "run_dir"}
 _LABELS = {
@@ -41,17 +42,23 @@ def check_values(settings: dict[str, Any]) -> None:
             raise ValueError(f"objectives holds {choices(str(name), list(OBJECTIVES))}")
     if not settings["objectives"] or not settings["seeds"]:
         raise ValueError("objectives and seeds must each hold at least one entry")
-    shared = {key: value for key, value in settings.items() if key not in _OWN}
-    check_dataclass(RepresentationConfig, shared, "")
     find_map(settings["map"])
-    for config in _configs(settings):
-        dataclasses.replace(config)
+    _configs(settings)
+
+
+def check(overrides: list[str]) -> None:
+    """Ends the program with one sentence for a mistake."""
+    try:
+        for combination in combinations(overrides):
+            check_values(compose(combination, "representation"))
+    except MISTAKES as error:
+        sys.exit(f"representation: {str(error).strip().splitlines()[0]}")
 
 
 def _configs(settings: dict[str, Any]) -> list[RepresentationConfig]:
     shared = {key: value for key, value in settings.items() if key not in _OWN}
     return [
-        RepresentationConfig(**shared, objective=objective, seed=seed)
+        from_settings(RepresentationConfig, {**shared, "objective": objective, "seed": seed})
         for objective in settings["objectives"]
         for seed in settings["seeds"]
     ]
@@ -130,4 +137,4 @@ def _draw(run_dir: Path, results: dict[str, list[LearnedRepresentation]]) -> Non
 
 
 if __name__ == "__main__":
-    main("representation", run, check_values)
+    launch(sys.argv[1:], "representation", run, "representation", check)

@@ -13,14 +13,14 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
-from launch import CONFIG, as_dict, build
 from tabular_figures import draw_curves
 from tabular_study import nanstd, read_rows, rounded, write_rows
 
 from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.analysis import read_progress
+from torchrl_dceo.cli.config import compose
+from torchrl_dceo.cli.train import build
 
 PARTS = ("coverage", "return")
 # The paper: three options on the cube, and μ = 0.7 for all that have one. Short options, started seldom, are ours, and
@@ -76,8 +76,7 @@ def run(part: str, label: str, seed: int, given: argparse.Namespace) -> Path:
     folder = given.runs / part / label / f"seed_{seed}"
     if (folder / "done").is_file():
         return folder
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG)):
-        settings = as_dict(hydra.compose("rubiks_cube", overrides(part, label, seed, given)))
+    settings = compose(["env=rubiks_cube", *overrides(part, label, seed, given)])
     trainer = build(settings, folder)
     if trainer.holds_a_run:
         trainer.resume()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from torchrl_dceo.agents.rainbow import (
 )
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.agents.tabular_learner import with_tabular_learner
+from torchrl_dceo.settings import from_settings
 from torchrl_dceo.typos import choices
 
 __all__ = ["AGENTS", "choices", "make_agent"]
@@ -71,11 +71,7 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
     if name not in AGENTS:
         raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
-    fields = [field.name for field in dataclasses.fields(kind.config)]
-    for setting in settings:
-        if setting not in fields:
-            raise ValueError(f"unknown setting of {name} {choices(setting, fields)}")
-    config = kind.config(**settings)
+    config: Any = from_settings(kind.config, settings, of=f"of {name} ")
     agent = kind.build(env, config)
     if config.main_learner == "table":
         agent = with_tabular_learner(agent, env, config)

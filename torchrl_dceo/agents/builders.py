@@ -15,15 +15,15 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import HardUpdate, LossModule, SoftUpdate
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
+from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
 from torchrl_dceo.agents.agent import Agent, ReplaySettings
 from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig, OptionConfig
 from torchrl_dceo.modules import (
     Centred,
     CentringFit,
-    DistributionalGreedyActor,
     DuelingDistribution,
     EigenReward,
-    GreedyActor,
     OptionDistributionalQValueActor,
     OptionExplorationModule,
     OptionQValueActor,
@@ -33,8 +33,6 @@ from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
     ALLOLoss,
-    CategoricalDQNLoss,
-    DoubleDQNLoss,
     GeneralizedLaplacianLoss,
     GraphDrawingLoss,
     OptionDistributionalDQNLoss,

@@ -8,12 +8,12 @@ from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.builders import make_eigen_reward, make_laplacian
-from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig, OptionConfig
+from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 
 
 @dataclass
-class DCEOConfig(LaplacianConfig, OptionConfig, LearnerConfig):
+class DCEOConfig(LaplacianConfig, OptionAgentConfig):
     """Settings of ``dceo``: main learner, options and Laplacian."""
 
 
@@ -42,10 +42,8 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
 
 
 @dataclass
-class DCEOTwoPhaseConfig(DCEOConfig):
-    """Settings of ``dceo_two_phase``: those of ``dceo`` and the length of the discovery."""
-
-    discovery_frames: int = 100_000  # T_discovery; ours
+class DCEOTwoPhaseConfig(DiscoveryConfig, DCEOConfig):
+    """Settings of ``dceo_two_phase``: those of ``dceo`` and of the discovery."""
 
 
 def make_dceo_two_phase(env: EnvBase, config: DCEOTwoPhaseConfig) -> Agent:
