@@ -271,6 +271,7 @@ def ours(agent: str, num_envs: int, frames: int) -> Run:
         learning_starts=STARTS,
         log_period=frames,
         eval_period=frames,
+        checkpoint_period=None,
         progress=False,
     )
     return Trainer(make_agent(agent, env), env, config).run
