@@ -12,11 +12,12 @@ from tensordict.utils import NestedKey
 from torch import nn
 from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
-from torchrl.objectives import HardUpdate, LossModule, SoftUpdate
+from torchrl.objectives import HardUpdate, LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
+from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate
 from torchrl_dceo.agents.agent import Agent, ReplaySettings
 from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig, OptionConfig
 from torchrl_dceo.modules import (
@@ -315,7 +316,7 @@ def make_eigen_reward(
 def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[TargetNetUpdater]:
     """One updater for each loss with target networks."""
     if config.target_tau is not None:
-        return [SoftUpdate(loss, tau=config.target_tau) for loss in losses]
+        return [DirectSoftUpdate(loss, tau=config.target_tau) for loss in losses]
     return [HardUpdate(loss, value_network_update_interval=config.target_period) for loss in losses]
 
 
@@ -337,7 +338,7 @@ def make_optimizer(
             group.update({id(p): p for p in module.parameters() if p.requires_grad})
     # Options that an update leaves out must not move by momentum.
     some = any(isinstance(m, OptionDQNLoss) and m.options_per_update for m in modules.values())
-    return (OptionAdam if some else torch.optim.Adam)(
+    return (OptionAdam if some else DirectAdam)(
         [{"params": list(group.values()), "eps": eps} for eps, group in groups.items()],
         lr=config.lr,
         fused=True,

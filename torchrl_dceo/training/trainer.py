@@ -334,6 +334,8 @@ class Trainer(Resumable):
             self._save_best()
 
     def _show(self, bar: ProgressLine, force: bool = False) -> None:
+        if not self.config.progress:
+            return
         shown = {name: self.last_row[name] for name in _SHOWN if name in self.last_row}
         eps = float(self.agent.explorer.eps)
         bar.update(self.counters.frames, {"ε": eps, **shown}, force=force)
