@@ -2,7 +2,7 @@
 
 For each setting: how much of the range of its eigenfunction an option's greedy policy climbs, mean over ten options and
 all states, after so many updates. Nothing but the options learns, so the settings of their loss are all that differs.
-``python examples/option_quality.py results/option_quality/nine_rooms.csv`` keeps the numbers.
+``python research/option_quality.py results/option_quality/nine_rooms.csv`` keeps the numbers.
 """
 
 import argparse

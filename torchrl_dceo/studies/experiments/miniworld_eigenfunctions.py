@@ -1,8 +1,11 @@
-"""Eigenfunctions of MiniWorld from random walks, seen from above: ``python recipes/miniworld_eigenfunctions.py``.
+"""Eigenfunctions of MiniWorld from random walks, seen from above.
+
+    python -m torchrl_dceo.studies.experiments.miniworld_eigenfunctions --out runs/four_rooms
 
 Collects uniformly random walks without a goal, fits the generalized Laplacian to them offline, places the agent on a
 grid of positions with a fixed heading, and draws and measures the first two eigenfunctions that are not constant.
 """
+# ruff: noqa: T201  (a command for people: printing is what it is for)
 
 from __future__ import annotations
 
@@ -33,6 +36,9 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
+from torchrl_dceo.studies.experiments import Parser
+
+__all__ = ["add_view_arguments", "collect", "falling_rate", "main", "report", "view_settings"]
 
 SPACING = 0.5
 HEADINGS = (0.0, 90.0, 180.0, 270.0)
@@ -55,7 +61,7 @@ def view_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     """The command line; each default with its reason."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(prog="miniworld_eigenfunctions", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--env", default="MiniWorldFourRooms", help="or MyWayHomeSparse")
     add_view_arguments(parser)
@@ -74,7 +80,7 @@ def arguments() -> argparse.Namespace:
     add("--barrier", type=float, default=1.0, help="above half of any eigenvalue (at most 1 here)")
     add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
     add("--seed", type=int, default=0)
-    add("--out", type=Path, default=Path("results/miniworld_eigenfunctions"))
+    add("--out", type=Path, required=True, help="the folder of the files")
     options = parser.parse_args()
     if not 1 <= options.pair_steps <= options.max_steps:
         parser.error(

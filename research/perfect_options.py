@@ -1,7 +1,7 @@
 """How often would perfect options reach the goal? Exact eigenfunctions, exact options, and Algorithm 1 at ε = 1.
 
 What is left to choose is how many eigenfunctions are followed, and whether in one direction or in both; and it decides
-more than all learning does. ``python examples/perfect_options.py results/option_quality/perfect_options.csv``.
+more than all learning does. ``python research/perfect_options.py results/option_quality/perfect_options.csv``.
 """
 
 import argparse
