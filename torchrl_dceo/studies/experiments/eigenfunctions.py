@@ -388,7 +388,8 @@ def _evolution_options(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder of the files")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command line."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     run_command(
         "torchrl_dceo.studies.experiments.eigenfunctions",
@@ -398,3 +399,7 @@ if __name__ == "__main__":
             "evolution": (_evolution_options, _evolution),
         },
     )
+
+
+if __name__ == "__main__":
+    main()

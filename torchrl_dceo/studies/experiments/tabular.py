@@ -390,7 +390,8 @@ def draw_visit_maps(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> Figure
     return figure
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command line."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     run_command(
         "torchrl_dceo.studies.experiments.tabular",
@@ -401,3 +402,7 @@ if __name__ == "__main__":
             "cube5": (_seeds_and_out, _cube5),
         },
     )
+
+
+if __name__ == "__main__":
+    main()
