@@ -110,6 +110,20 @@ def test_a_log_without_a_row_yet_is_no_damage(fake):
     assert read_run(folder).progress.frames == 10
 
 
+def test_the_table_of_an_experiment_is_no_damaged_log(fake):
+    program = fake.folder / "mine.py"
+    program.write_text(
+        "import pathlib, sys\n"
+        "pathlib.Path(sys.argv[1], 'progress.csv').write_text('step,cosine\\n1,0.5\\n')\n"
+    )
+    (fake.folder / "study.py").write_text(
+        "from torchrl_dceo.studies import Preset, Script, Study\n"
+        f"part = Script('part', {str(program)!r}, ['{{folder}}'], minutes=1)\n"
+        "STUDY = Study('fake', 'A fake', 'Does it run?', {'laptop': Preset('tiny', [part])})\n"
+    )
+    assert cli.main(fake.arguments("run", "--no-figure")) == 0
+
+
 def test_retries_are_as_many_as_given(fake, capsys):
     fake.faults("ddqn 0 crash")
     given = ["--no-figure", "--agents", "ddqn", "--seeds", "0", "--retries", "2"]
@@ -166,7 +180,9 @@ def test_ctrl_c_twice_leaves_no_process(fake):
     with pytest.raises(Exception, match="timed out"):
         study.communicate(timeout=1.5)
     study.send_signal(signal.SIGINT)
-    _, said = study.communicate(timeout=worker.GRACE - 3)  # not after the time that one signal gives
+    _, said = study.communicate(
+        timeout=worker.GRACE - 3
+    )  # not after the time that one signal gives
     assert study.returncode == 130 and "Traceback" not in said
     assert not processes_of(fake)
 

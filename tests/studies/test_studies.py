@@ -51,7 +51,9 @@ def test_runs_each_once_and_leaves_results(fake, capsys):
     assert all(fake.starts(*each) == ["fresh"] for each in ALL)
     results = fake.run("dceo", 0).parents[3] / "results"
     assert (results / "toy.png").is_file()
-    assert f"python {fake.program} env=fake agent=dceo seed=0" in (results / "README.md").read_text()
+    assert (
+        f"python {fake.program} env=fake agent=dceo seed=0" in (results / "README.md").read_text()
+    )
     origin = json.loads((results / "study.json").read_text())
     assert origin["seeds"] == [0, 1] and origin["agents"] == ["dceo", "ddqn"]
     assert origin["done"] == 4 and origin["versions"]["torch"]
@@ -174,7 +176,10 @@ def test_a_stale_state_does_not_pass_for_a_run(tmp_path):
         (["rum", "online"], "unknown command 'rum' (did you mean 'run'?); choose from list, "),
         (["run", "online", "--preset", "desk"], "study online has no preset 'desk'"),
         (["run", "online", "--agents", "dcoe"], "unknown agent of this study 'dcoe' (did you "),
-        (["run", "online", "--worlds", "moon"], "unknown environment of this study 'moon'; choose "),
+        (
+            ["run", "online", "--worlds", "moon"],
+            "unknown environment of this study 'moon'; choose ",
+        ),
         (["run", "online", "--executor", "slrm"], "unknown executor 'slrm'"),
         (["run", "online", "--jobs", "0"], "jobs must be at least 1, got 0"),
         (["run", "online", "--set", "device"], "--set takes KEY=VALUE as training does, "),

@@ -200,15 +200,15 @@ def read_run(folder: Path) -> RunState:
         return RunState("failed", Progress(), reason=problem)
     state, stored = _stored_state(folder), worker.read_json(folder / worker.STATE)
     seconds = _number(stored.get("ended")) - _number(stored.get("began"))
-    progress = Progress()
+    # Only a training run, which can be resumed, has a log of frames.
+    job, progress = worker.read_json(folder / worker.JOB), Progress()
+    trains = not job or bool(job["begun"])
     try:
-        progress = read_progress_end(folder)
+        progress = read_progress_end(folder) if trains else progress
     except ValueError as error:
         if state != "running":
             return RunState("failed", progress, seconds, f"{error}: {_REPEAT}")
-    # Only a program that can be resumed has a log of frames.
-    logs = bool(worker.read_json(folder / worker.JOB).get("begun"))
-    if state == "done" and logs and not progress.frames:
+    if state == "done" and job and trains and not progress.frames:
         reason = f"it is marked as done, but {_PROGRESS} holds no row: {_REPEAT}"
         return RunState("failed", progress, seconds, reason)
     reason = ""

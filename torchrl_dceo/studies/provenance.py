@@ -28,7 +28,6 @@ _PACKAGES = (
     "minigrid",
     "ale-py",
     "miniworld",
-    "rliable",
 )
 
 
