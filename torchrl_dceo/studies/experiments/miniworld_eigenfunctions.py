@@ -1,8 +1,11 @@
-"""Eigenfunctions of MiniWorld from random walks, seen from above: ``python recipes/miniworld_eigenfunctions.py``.
+"""Eigenfunctions of MiniWorld from random walks, seen from above.
+
+    python -m torchrl_dceo.studies.experiments.miniworld_eigenfunctions --out runs/four_rooms
 
 Collects uniformly random walks without a goal, fits the generalized Laplacian to them offline, places the agent on a
 grid of positions with a fixed heading, and draws and measures the first two eigenfunctions that are not constant.
 """
+# ruff: noqa: T201  (a command for people: printing is what it is for)
 
 from __future__ import annotations
 
@@ -34,6 +37,9 @@ from torchrl_dceo.envs import env_settings, make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
+from torchrl_dceo.studies.experiments import Parser
+
+__all__ = ["add_view_arguments", "collect", "falling_rate", "main", "report", "view_settings"]
 
 if TYPE_CHECKING:
     from torchrl_dceo.envs.miniworld import MiniWorld3D
@@ -67,7 +73,7 @@ def headings(world: MiniWorld3D) -> tuple[float, ...]:
 
 def arguments() -> argparse.Namespace:
     """The command line; each default with its reason."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(prog="miniworld_eigenfunctions", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add_view_arguments(parser)
     add("--frames", type=int, default=40_000, help="of random walks")
@@ -85,7 +91,7 @@ def arguments() -> argparse.Namespace:
     add("--barrier", type=float, default=1.0, help="above half of any eigenvalue (at most 1 here)")
     add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
     add("--seed", type=int, default=0)
-    add("--out", type=Path, default=Path("results/miniworld_eigenfunctions"))
+    add("--out", type=Path, required=True, help="the folder of the files")
     options = parser.parse_args()
     if not 1 <= options.pair_steps <= options.max_steps:
         parser.error(

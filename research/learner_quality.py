@@ -2,7 +2,7 @@
 
 Steps of a random walk from anywhere, a goal in some of them, n-step Double DQN and nothing else. For each setting and
 seed: the chance that the greedy policy (with the world's slips, within 100 steps) reaches a goal from the start,
-after so many updates. ``python examples/learner_quality.py results/option_quality/main_learner.csv`` keeps the numbers.
+after so many updates. ``python research/learner_quality.py results/option_quality/main_learner.csv`` keeps the numbers.
 """
 
 import argparse

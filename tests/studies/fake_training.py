@@ -1,10 +1,12 @@
-"""A recipe that trains nothing: writes its log row by row, goes on where it was, crashes or hangs when told to.
+"""Trains nothing: writes its log row by row, resumes where it was, crashes or hangs when told to.
 
-``fault`` in its folder's parent's parent (the world's) says what happens: ``<agent> <seed> crash|hang``; a file
+``fault`` in its folder's parent's parent (the environment's) says what happens: ``<agent> <seed> crash|hang|stubborn``; a file
 ``mended`` beside it makes all well.
 """
 
 import json
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -41,7 +43,11 @@ def main() -> None:
         time.sleep(pause)
         if fault == "crash":
             raise RuntimeError("the lamp went out")
-        if fault == "hang":
+        if fault == "stubborn":
+            # Deaf to Ctrl-C, and so is what it has started.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(folder)])
+        if fault in ("hang", "stubborn"):
             (folder / "hanging").touch()
             time.sleep(600)
     sys.stdout.write("all went well\n")

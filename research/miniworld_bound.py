@@ -1,4 +1,4 @@
-"""How much of Four Rooms' ring a picture tells: ``python recipes/miniworld_bound.py [--views 1] [--distinct-walls]``.
+"""How much of Four Rooms' ring a picture tells: ``python research/miniworld_bound.py [--views 1] [--distinct-walls]``.
 
 An upper bound for ``miniworld_eigenfunctions.py``: the same network is taught, with supervision, the first two
 eigenfunctions of the floor itself from pictures at random places and headings, and is then measured in the same way.
@@ -13,13 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from miniworld_eigenfunctions import (
-    SPACING,
-    add_view_arguments,
-    falling_rate,
-    headings,
-    view_settings,
-)
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
@@ -29,6 +22,13 @@ from torchrl_dceo.analysis.figures.birds_eye_figures import first_person_world
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
+from torchrl_dceo.studies.experiments.miniworld_eigenfunctions import (
+    SPACING,
+    add_view_arguments,
+    falling_rate,
+    headings,
+    view_settings,
+)
 from torchrl_dceo.tabular import laplacian_eigenvectors
 
 FINE = 0.25  # m between the places of the pictures, and between those that the eigenfunctions are computed on

@@ -1,7 +1,7 @@
 """How often would perfect options reach the goal? Exact eigenfunctions, exact options, and Algorithm 1 at ε = 1.
 
 What is left to choose is how many eigenfunctions are followed, and whether in one direction or in both; and it decides
-more than all learning does. ``python examples/perfect_options.py results/option_quality/perfect_options.csv``.
+more than all learning does. ``python research/perfect_options.py results/option_quality/perfect_options.csv``.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torchrl_dceo.modules import OptionExplorationModule
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("csv", nargs="?", help="where to write the numbers; default: the terminal")
-parser.add_argument("--worlds", nargs="+", default=["NineRooms", "Maze"])
+parser.add_argument("--environments", nargs="+", default=["NineRooms", "Maze"])
 parser.add_argument("--episodes", type=int, default=4000)
 arguments = parser.parse_args()
 
@@ -60,7 +60,7 @@ def chance(name: str, number: int, signs: str, prob: float, duration: float) -> 
 out = open(arguments.csv, "w", newline="") if arguments.csv else sys.stdout  # noqa: SIM115
 rows = csv.writer(out)
 rows.writerow(["world", "eigenfunctions", "signs", "option_prob", "option_duration", "reached"])
-for name in arguments.worlds:
+for name in arguments.environments:
     for number in (10, 5, 3):
         for signs in SIGNS:
             setting = (name, number, signs, 0.8, 10.0)

@@ -1,23 +1,31 @@
 """Eigenfunctions over Panama Joe's positions in the first room of Montezuma's Revenge, from a random walk.
 
-A uniformly random policy plays; a walk ends with a life, since the lives left are on the screen and would be the
-slowest thing to learn. A Nature network learns the generalized Laplacian from single pictures (without the mean
-picture) and their successors ``--ahead`` agent steps on. What it says is averaged over the pictures of each position
-and drawn over the room, and compared with the eigenfunctions of a table of positions, from the same pairs.
-"""
+    python -m torchrl_dceo.studies.experiments.montezuma_eigenfunctions --out runs/montezuma
 
-import argparse
+A uniformly random policy plays; a walk ends with a life, since the lives left are on the screen and would be the
+slowest thing to learn. A Nature network learns the generalized Laplacian from single images (without the mean
+image) and their successors ``--ahead`` agent steps later. Its output is averaged over the images of each position,
+drawn over the room, and compared with the eigenfunctions of a table of positions, from the same pairs.
+"""
+# ruff: noqa: T201  (a command for people: printing is what it is for)
+
+from __future__ import annotations
+
 import csv
 import math
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 from tensordict.nn import TensorDictModule
+from torch import Tensor
 from torchrl.collectors import Collector
+from torchrl.data import ReplayBuffer
 from torchrl.envs.utils import RandomPolicy
 
-from torchrl_dceo.analysis import cosine_similarity
+from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo.analysis import Similarity, cosine_similarity
 from torchrl_dceo.analysis.figures.positions import draw_position_values, position_values
 from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
 from torchrl_dceo.analysis.spectra.similarity import span_alignment
@@ -26,13 +34,19 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
+from torchrl_dceo.studies.experiments import Parser
+
+__all__ = ["collect", "compare", "encode", "learn", "main"]
 
 WALKERS, CELL, FIRST_ROOM = 8, 8, 1
 # From memory to the screen: the figure's feet, (column, row).
 COLUMN, ROW = 3, 327
 
 
-def collect(steps, ahead, batch_size, seed, data_dir):
+def collect(
+    steps: int, ahead: int, batch_size: int, seed: int, data_dir: Path | None
+) -> tuple[ReplayBuffer, np.ndarray]:
+    """A random walk in a replay buffer, and an image of the room; kept in a folder, or loaded from it."""
     env = make_env("MontezumaRevenge", batch_size=WALKERS, seed=seed, frame_stack=1, life_ends=True)
     env.reset()
     screen = env.base_env.render()[0]
@@ -59,7 +73,10 @@ def collect(steps, ahead, batch_size, seed, data_dir):
     return replay, screen
 
 
-def learn(replay, dimensions, updates, barrier, lr):
+def learn(
+    replay: ReplayBuffer, dimensions: int, updates: int, barrier: float, lr: float
+) -> TensorDictModule:
+    """The generalized Laplacian of the walk."""
     network = Centred(nature_net((1, 84, 84), dimensions), (1, 84, 84))
     encoder = TensorDictModule(network, in_keys=["pixels"], out_keys=["representation"])
     CentringFit([network], successor="next")(replay.sample(1024))
@@ -85,7 +102,9 @@ def learn(replay, dimensions, updates, barrier, lr):
 
 
 @torch.no_grad()
-def encode(encoder, replay, samples):
+def encode(
+    encoder: TensorDictModule, replay: ReplayBuffer, samples: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Positions, those of the successors, and f, in the first room."""
     kept = []
     for _ in range(-(-samples // 500)):
@@ -97,7 +116,9 @@ def encode(encoder, replay, samples):
     return data["position"], data["next", "position"], data["representation"].double()
 
 
-def compare(positions, successors, values, dimensions):
+def compare(
+    positions: Tensor, successors: Tensor, values: Tensor, dimensions: int
+) -> tuple[Similarity, float, Tensor]:
     """|cos| of f, averaged over cells, with the eigenfunctions of the table of cells."""
     both = torch.cat([positions, successors]) // CELL
     cells, ids = both.unique(dim=0, return_inverse=True)
@@ -110,8 +131,9 @@ def compare(positions, successors, values, dimensions):
     return similarity, float(span), table.eigenvalues
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    """Collects, fits, compares and draws."""
+    parser = Parser(prog="montezuma_eigenfunctions", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=52_000, help="agent steps, of 4 frames each")
     parser.add_argument("--ahead", type=int, default=8, help="agent steps to the successor")
     parser.add_argument("--updates", type=int, default=1000)
@@ -119,11 +141,12 @@ def main():
     parser.add_argument("--dimensions", type=int, default=7)
     parser.add_argument("--barrier", type=float, default=0.5)
     parser.add_argument("--lr", type=float, default=3e-4)
-    parser.add_argument("--samples", type=int, default=20_000, help="pictures that are drawn")
-    parser.add_argument("--data", type=Path, help="keeps the walk there, or goes on with it")
+    parser.add_argument("--samples", type=int, default=20_000, help="images that are drawn")
+    parser.add_argument("--data", type=Path, help="keeps the walk there, or loads it from there")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("results/montezuma_eigenfunctions"))
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the files")
     options = parser.parse_args()
+    tune_process()
 
     began = time.process_time()
     replay, screen = collect(

@@ -2,7 +2,7 @@
 
 For each setting: how much of the range of its eigenfunction an option's greedy policy climbs, mean over ten options and
 all states, after so many updates. Nothing but the options learns, so the settings of their loss are all that differs.
-``python examples/option_quality.py results/option_quality/nine_rooms.csv`` keeps the numbers.
+``python research/option_quality.py results/option_quality/nine_rooms.csv`` keeps the numbers.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from torchrl_dceo.objectives import OptionDQNLoss
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("csv", nargs="?", help="where to write the numbers; default: the terminal")
-parser.add_argument("--world", default="NineRooms")
+parser.add_argument("--env", default="NineRooms")
 parser.add_argument("--updates", type=int, default=4000)
 parser.add_argument("--seed", type=int, default=0)
 arguments = parser.parse_args()
@@ -40,7 +40,7 @@ SETTINGS = [  # steps of a transition, reward, discount, targets (updates betwee
 tune_process()
 torch.manual_seed(arguments.seed)
 env = make_env(
-    arguments.world, batch_size=ENVS, seed=arguments.seed, coverage=True, starts="anywhere"
+    arguments.env, batch_size=ENVS, seed=arguments.seed, coverage=True, starts="anywhere"
 )
 world = table_world(env)
 assert world is not None
