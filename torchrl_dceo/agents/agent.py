@@ -13,12 +13,13 @@ from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.data import ReplayBuffer
-from torchrl.envs import CatFrames, EnvBase, Transform
+from torchrl.envs import EnvBase, Transform, TransformedEnv
+from torchrl.envs.batched_envs import BatchedEnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo.data import make_replay_buffer
-from torchrl_dceo.envs import find_transform
+from torchrl_dceo.envs.prepare import frame_stack_of
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule
 from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.modules.networks import ConvNet
@@ -95,12 +96,18 @@ class ReplaySettings:
         Where the environment shows stacks of frames, each frame is stored once: it has a transform ``CatFrames``, or an
         attribute ``frame_stack`` if it stacks them itself.
         """
-        stacks = find_transform(env, CatFrames)
-        frame_stack = getattr(env, "frame_stack", 1) if stacks is None else stacks.N
-        if not isinstance(frame_stack, int):
-            # Environments in worker processes answer for any name, with something to be called. Ours stack no frames;
-            # the stacks of others are stored whole.
+        key = "pixels" if "pixels" in env.observation_spec.keys() else "observation"
+        stacks = frame_stack_of(env, key)
+        innermost = env
+        while isinstance(innermost, TransformedEnv):
+            innermost = innermost.base_env
+        if stacks is not None:
+            frame_stack = stacks.N
+        elif isinstance(innermost, BatchedEnvBase):
+            # Those that it runs are not asked: ours stack no frames; the stacks of others are stored whole.
             frame_stack = 1
+        else:
+            frame_stack = getattr(innermost, "frame_stack", 1)
         return make_replay_buffer(
             capacity,
             n_steps=self.n_steps,
@@ -194,6 +201,8 @@ class Agent(nn.Module):
                 "value_termination compares values with 0, but under reward mode 'potential' they are Q + f(s): pass "
                 "functools.partial(value_termination, reward=…) with the agent's EigenReward"
             )
+        # Name and settings, of an agent that make_agent built: a run keeps them, so that it can be built again.
+        self.made_from: dict[str, Any] | None = None
         for phase in self.phases:
             unknown = set(phase.objectives or ()) - set(self.objectives)
             if unknown:

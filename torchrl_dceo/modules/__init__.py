@@ -9,6 +9,7 @@ from torchrl_dceo.modules.distributional import (
 from torchrl_dceo.modules.exploration import OptionExplorationModule
 from torchrl_dceo.modules.ez_greedy import EZGreedyModule
 from torchrl_dceo.modules.option_actor import OptionQValueActor, averaged
+from torchrl_dceo.modules.rayleigh_ritz import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.modules.rewards import EigenReward
 from torchrl_dceo.modules.skill_rewards import CICReward, DIAYNReward, SkillScores
 
@@ -25,6 +26,8 @@ __all__ = [
     "OptionExplorationModule",
     "OptionQValueActor",
     "RNDBonus",
+    "RayleighRitz",
+    "RayleighRitzStep",
     "RunningMoments",
     "RunningNormalizer",
     "SkillScores",
