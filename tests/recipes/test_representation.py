@@ -14,14 +14,14 @@ from omegaconf import OmegaConf
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 sys.path.insert(0, str(RECIPES))
 
-import launch  # noqa: E402
 import representation as recipe  # noqa: E402
 
+from torchrl_dceo.cli.config import compose  # noqa: E402
 from torchrl_dceo.studies.experiments.representation import RepresentationConfig  # noqa: E402
 
 
 def test_the_yaml_has_exactly_the_fields_of_the_dataclass():
-    settings = launch._compose("representation", [])
+    settings = compose([], "representation")
     fields = {field.name for field in dataclasses.fields(RepresentationConfig)}
     assert set(settings) - {"objectives", "seeds", "run_dir"} == fields - {"objective", "seed"}
     recipe.check_values(settings)
@@ -40,7 +40,7 @@ def test_the_yaml_has_exactly_the_fields_of_the_dataclass():
 )
 def test_a_typo_gets_one_sentence(arguments, sentence):
     with pytest.raises(SystemExit) as exit_info:
-        launch.check(arguments, "representation", recipe.check_values)
+        recipe.check(arguments)
     message = str(exit_info.value)
     assert message.startswith(sentence) and "\n" not in message
 
@@ -68,6 +68,6 @@ def test_a_map_in_a_file_gives_tables_and_figures(tmp_path):
 
 
 def test_what_only_the_map_can_tell_is_one_sentence_too(tmp_path):
-    settings = launch._compose("representation", ["map=S..", "samples=100", f"run_dir={tmp_path}"])
+    settings = compose(["map=S..", "samples=100", f"run_dir={tmp_path}"], "representation")
     with pytest.raises(SystemExit, match="dimensions must not exceed the 3 states"):
         recipe.run(OmegaConf.create(settings))

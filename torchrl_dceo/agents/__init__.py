@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import with_centring
 from torchrl_dceo.agents.cic import CICConfig, make_cic
 from torchrl_dceo.agents.counts import CountsConfig, make_counts
 from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
@@ -23,7 +23,6 @@ from torchrl_dceo.agents.rainbow import (
     make_rainbow_dceo,
 )
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
-from torchrl_dceo.agents.tabular_learner import with_tabular_learner
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.typos import choices
 
@@ -72,7 +71,17 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
         raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
     config: Any = from_settings(kind.config, settings, of=f"of {name} ")
+    _check_actions(env)
     agent = kind.build(env, config)
-    if config.main_learner == "table":
-        agent = with_tabular_learner(agent, env, config)
-    return with_centring(agent, env)
+    agent.settings = {"name": name, **dataclasses.asdict(config)}
+    return agent
+
+
+def _check_actions(env: EnvBase) -> None:
+    spec = env.full_action_spec_unbatched
+    kinds = [type(spec[key]).__name__ for key in spec.keys(True, True)]
+    if kinds not in (["Categorical"], ["OneHot"]):
+        raise ValueError(
+            f"agents choose one of finitely many actions at each step; this environment's are {', '.join(kinds)}: "
+            "discretise them first, e.g. by a gymnasium wrapper"
+        )

@@ -82,15 +82,13 @@ def launch(
     check: Callable[[list[str]], None],
 ) -> None:
     """Checks the overrides, then gives everything to Hydra."""
-    before = ["", *arguments]
-    overrides = [
-        word
-        for previous, word in zip(before, arguments, strict=False)
-        if not word.startswith("-") and previous not in _FLAGS
-    ]
+    pairs = list(zip(["", *arguments], arguments, strict=False))
+    is_flag = [word.startswith("-") or before in _FLAGS for before, word in pairs]
+    overrides = [word for word, flag in zip(arguments, is_flag, strict=True) if not flag]
+    flags = [word for word, flag in zip(arguments, is_flag, strict=True) if flag]
     check(overrides)
-    ready = iter(prepared(overrides))
-    words = [next(ready) if word in overrides else word for word in arguments]
+    # Flags last: Hydra's parser takes all overrides in one place.
+    words = [*prepared(overrides), *flags]
     saved = sys.argv
     sys.argv = [name, *words]
     try:
