@@ -140,7 +140,7 @@ def test_a_default_is_written_once():
 def test_make_agent_and_the_recipe_build_the_same_agent(agent):
     env = make_env("NineRooms", room_size=3, visits="counts")
     settings = compose(["env=nine_rooms", f"agent={agent}"])["agent"]
-    assert make_agent(agent, env).settings == settings
+    assert make_agent(agent, env).made_from == settings
 
 
 def test_the_values_of_the_recipes_won():

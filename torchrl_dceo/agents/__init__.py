@@ -26,7 +26,7 @@ from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.typos import choices
 
-__all__ = ["AGENTS", "choices", "make_agent"]
+__all__ = ["AGENTS", "check_actions", "choices", "make_agent"]
 
 
 class AgentKind(NamedTuple):
@@ -71,13 +71,14 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
         raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
     config: Any = from_settings(kind.config, settings, of=f"of {name} ")
-    _check_actions(env)
+    check_actions(env)
     agent = kind.build(env, config)
-    agent.settings = {"name": name, **dataclasses.asdict(config)}
+    agent.made_from = {"name": name, **dataclasses.asdict(config)}
     return agent
 
 
-def _check_actions(env: EnvBase) -> None:
+def check_actions(env: EnvBase) -> None:
+    """Refuses an environment whose actions no agent here can take."""
     spec = env.full_action_spec_unbatched
     kinds = [type(spec[key]).__name__ for key in spec.keys(True, True)]
     if kinds not in (["Categorical"], ["OneHot"]):

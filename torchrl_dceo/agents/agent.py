@@ -168,7 +168,7 @@ class Agent(nn.Module):
         max_grad_norm (float, optional): clips the norm of the whole gradient.
 
     Attributes:
-        settings (dict): the name and settings that :func:`~torchrl_dceo.agents.make_agent` built it from; empty for an
+        made_from (dict): the name and settings that :func:`~torchrl_dceo.agents.make_agent` built it from; empty for an
             agent made otherwise.
 
     Examples:
@@ -208,7 +208,7 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
-        self.settings: dict[str, Any] = {}
+        self.made_from: dict[str, Any] = {}
         for phase in self.phases:
             unknown = set(phase.objectives or ()) - set(self.objectives)
             if unknown:

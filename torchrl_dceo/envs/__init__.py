@@ -7,7 +7,7 @@ with gymnasium when it is imported; :func:`make_env` does so when it builds one.
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv
 from torchrl_dceo.envs.env_state import get_env_state, set_env_state
-from torchrl_dceo.envs.factory import env_settings, list_envs, make_env
+from torchrl_dceo.envs.factory import MadeEnv, env_settings, list_envs, make_env
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv, current_map, follow_map
 from torchrl_dceo.envs.table_env import TableEnv
@@ -23,6 +23,7 @@ __all__ = [
     "ActionNoise",
     "Coverage",
     "GridWorldEnv",
+    "MadeEnv",
     "RubiksCubeEnv",
     "StateCounts",
     "SwitchingGridWorldEnv",

@@ -29,7 +29,7 @@ from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
 
-__all__ = ["env_settings", "list_envs", "make_env"]
+__all__ = ["MadeEnv", "env_settings", "list_envs", "make_env"]
 
 _GYM_PREFIX, _GYM_SUFFIX = "torchrl_dceo/", "-v0"
 _ATARI_PREFIX = "Atari/"
@@ -226,6 +226,36 @@ def _find_world(name: str | Path | Layout) -> _World:
     )
 
 
+class MadeEnv(TransformedEnv):
+    """An environment of :func:`make_env`, which keeps what it was made from.
+
+    Attributes:
+        made_from (dict): its name (or map) and settings.
+        seed (int or None): the one that it was built with.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> env = make_env("NineRooms", seed=3, slip=0.0, batch_size=8)
+        >>> env.made_from, env.again(100, batch_size=20).seed
+        ({'name': 'NineRooms', 'slip': 0.0}, 103)
+    """
+
+    made_from: dict[str, Any]
+    seed: int | None
+
+    def again(self, offset: int = 0, **changes: Any) -> MadeEnv:
+        """Builds another one like it.
+
+        Args:
+            offset (int): added to the seed.
+            **changes: settings and arguments of :func:`make_env` that differ.
+        """
+        settings = dict(self.made_from)
+        name = settings.pop("name")
+        seed = None if self.seed is None else self.seed + offset
+        return make_env(name, seed=seed, **{**settings, **changes})
+
+
 def make_env(
     name: str | Path | Layout,
     *,
@@ -235,7 +265,7 @@ def make_env(
     visits: Literal["counts", "coverage"] | StateCounts | None = None,
     step_counter: bool = False,
     **settings: Any,
-) -> TransformedEnv:
+) -> MadeEnv:
     """Builds any world with the transforms that the recipes need.
 
     Navigation worlds, their switching variants and the cube are batched tensors; the object worlds
@@ -287,6 +317,7 @@ def make_env(
             short = name if isinstance(name, str) and not _is_map(name) else "a map"
             raise _unknown(f"setting of {short}", setting, sorted(world.settings))
     shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
+    made_from = {"name": str(name) if isinstance(name, Path) else name, **settings}
     if "parallel" in world.settings:
         settings.setdefault("parallel", False)
     clips = "clip_rewards" in world.settings and settings.pop("clip_rewards", True)
@@ -310,4 +341,6 @@ def make_env(
         chain.append(visits.clone())
     elif visits is not None:
         chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
-    return TransformedEnv(base, Compose(*chain))
+    env = MadeEnv(base, Compose(*chain))
+    env.made_from, env.seed = made_from, seed
+    return env
