@@ -88,13 +88,22 @@ def launch(
     flags = [word for word, flag in zip(arguments, is_flag, strict=True) if flag]
     check(overrides)
     # Flags last: Hydra's parser takes all overrides in one place.
-    words = [*prepared(overrides), *flags]
+    words = [*prepared(overrides), *_hydra_directory(overrides, flags), *flags]
     saved = sys.argv
     sys.argv = [name, *words]
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config)(program)()
     finally:
         sys.argv = saved
+
+
+def _hydra_directory(overrides: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """Where a run has a directory of its own, Hydra's files go there too; those of a sweep are beside each other."""
+    given = dict(word.split("=", 1) for word in overrides if "=" in word)
+    own = given.get("resume") or given.get("run_dir")
+    if own in (None, "null") or "hydra.run.dir" in given or {"-m", "--multirun"} & set(flags):
+        return []
+    return [f"hydra.run.dir={own}"]
 
 
 def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:

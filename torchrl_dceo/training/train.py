@@ -93,6 +93,11 @@ def train(
     """
     if resume not in (True, False, "auto"):
         raise ValueError(f"resume must be True, False or 'auto', got {resume!r}")
+    path = None if run_dir is None else Path(run_dir) / "config.yaml"
+    if resume and path is not None and path.is_file() and config.get("replay_capacity") is None:
+        # Room for the whole run was made when it was started: a later end does not change it.
+        known = yaml.safe_load(path.read_text())
+        config["replay_capacity"] = known.get("replay_capacity") if known else None
     trainer = make_trainer(agent, env, run_dir=run_dir, settings=settings, **config)
     return complete(trainer, _stored(trainer, config), resume=resume, draw=draw)
 
