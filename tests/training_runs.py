@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from torchrl_dceo.data.persistence import load_state
-from torchrl_dceo.training.checkpoint.state import copied
+from torchrl_dceo.data.persistence import copied, load_state
 
 
 class Runs:
@@ -78,7 +77,8 @@ def rows(run_dir: Path) -> list[dict[str, str]]:
 def final_state(run_dir: Path) -> dict[str, Any]:
     """The newest checkpoint without its times."""
     # Copied: large tensors are mapped from files, which tests damage.
-    state = copied(load_state(max((run_dir / "checkpoints").iterdir())))
+    state = copied(load_state(max((run_dir / "checkpoints").glob("[0-9]*"))))
+    del state["log"]  # with its times; see rows
     for part in ("counters", "last_row", "unevaluated"):
         if state[part] is not None:
             del state[part]["seconds"]

@@ -133,7 +133,7 @@ def test_a_run_with_an_environment_of_ones_own_is_resumed_in_python(tmp_path):
         draw=False,
         **SHORT,
     )
-    with pytest.raises(SystemExit, match="was started from Python with an agent or environment"):
+    with pytest.raises(SystemExit, match="a run that was started from Python with its own"):
         command.check([f"resume={tmp_path}"])
 
 
@@ -206,7 +206,7 @@ def test_a_whole_number_may_be_written_with_an_exponent(tmp_path):
 
 
 def test_continuous_actions():
-    with pytest.raises(ValueError, match="choose one of finitely many actions .* are Bounded"):
+    with pytest.raises(ValueError, match=r"choose one of finitely many actions .* are Bounded"):
         make_agent("dceo", GymEnv("Pendulum-v1"))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from torchrl_dceo._fast.losses import CategoricalDQNLoss
 from torchrl_dceo.agents import AGENTS
 from torchrl_dceo.cli import config, train
-from torchrl_dceo.objectives import CategoricalDQNLoss
 
 # Of the paper and of the authors' code, for Atari.
 AUTHORS = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.data.columns import Columns
+from torchrl_dceo.data.nstep import Columns
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,13 @@ from torchrl.data import Categorical
 from torchrl.modules import DistributionalQValueActor
 from torchrl.objectives import DistributionalDQNLoss, HardUpdate, SoftUpdate
 
+from torchrl_dceo._fast.actors import DistributionalGreedyActor
+from torchrl_dceo._fast.losses import CategoricalDQNLoss
 from torchrl_dceo.data import make_replay_buffer
-from torchrl_dceo.modules import (
-    DistributionalGreedyActor,
-    DuelingDistribution,
-    OptionDistributionalQValueActor,
-)
+from torchrl_dceo.modules import DuelingDistribution, OptionDistributionalQValueActor
 from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, mlp_net
-from torchrl_dceo.objectives import CategoricalDQNLoss, OptionDistributionalDQNLoss
+from torchrl_dceo.objectives import OptionDistributionalDQNLoss
 
 OBS, ACTIONS, ATOMS, OPTIONS, BATCH, GAMMA = 6, 4, 11, 3, 16, 0.5
 DUELING = DuelingDistribution(ATOMS, ACTIONS)

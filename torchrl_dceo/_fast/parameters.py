@@ -11,6 +11,8 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 
+from torchrl_dceo._fast import is_fast
+
 __all__ = [
     "is_plain",
     "output_of",
@@ -40,7 +42,7 @@ def output_of(
         >>> output_of(double, TensorDict({"x": torch.ones(2)}), "y")
         tensor([2., 2.])
     """
-    if is_plain(module) and module.out_keys == [out_key]:
+    if is_fast() and is_plain(module) and module.out_keys == [out_key]:
         inputs = [tensordict.get(key, None) for key in module.in_keys]
         if all(isinstance(value, Tensor) for value in inputs):
             output = module.module(*inputs)
@@ -51,6 +53,7 @@ def output_of(
 
 
 def is_plain(module: TensorDictModuleBase) -> bool:
+    """Whether calling the module is nothing but reading tensors, calling its network and writing what it returns."""
     return (
         type(module).forward is TensorDictModule.forward
         and module.method is None
@@ -90,7 +93,7 @@ def swapped(module: nn.Module, parameters: TensorDictParams | TensorDictBase) ->
     """
     undo: _Undo = []
     try:
-        if _swap(module, parameters, undo):
+        if is_fast() and _swap(module, parameters, undo):
             yield
         else:
             _restore(undo)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.agent import Agent, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.cic import CICConfig, make_cic
 from torchrl_dceo.agents.counts import CountsConfig, make_counts
 from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
@@ -26,7 +26,16 @@ from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.typos import choices
 
-__all__ = ["AGENTS", "check_actions", "choices", "make_agent"]
+__all__ = [
+    "AGENTS",
+    "Agent",
+    "Objective",
+    "Phase",
+    "ReplaySettings",
+    "check_actions",
+    "choices",
+    "make_agent",
+]
 
 
 class AgentKind(NamedTuple):

@@ -15,16 +15,16 @@ from torchrl.envs import EnvBase, Transform
 from torchrl.objectives import HardUpdate, LossModule, SoftUpdate
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
+from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
 from torchrl_dceo.agents.agent import Agent, Explorer, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig
 from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, make_table_learner
 from torchrl_dceo.modules import (
     Centred,
     CentringFit,
-    DistributionalGreedyActor,
     DuelingDistribution,
     EigenReward,
-    GreedyActor,
     OptionDistributionalQValueActor,
     OptionExplorationModule,
     OptionQValueActor,
@@ -33,8 +33,6 @@ from torchrl_dceo.modules import (
 from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
-    CategoricalDQNLoss,
-    DoubleDQNLoss,
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
 )

@@ -11,10 +11,10 @@ from torchrl.envs import EnvBase
 from torchrl.modules import EGreedyModule
 from torchrl.objectives import LossModule
 
+from torchrl_dceo._fast.actors import PolicySequence
 from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import assemble, make_main_learner
 from torchrl_dceo.agents.configs import LearnerConfig
-from torchrl_dceo.modules.policy import PolicySequence
 
 
 @dataclass

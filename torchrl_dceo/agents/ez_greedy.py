@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo._fast.actors import PolicySequence
 from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import assemble, make_main_learner
 from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
 from torchrl_dceo.modules import EZGreedyModule
-from torchrl_dceo.modules.policy import PolicySequence
 from torchrl_dceo.settings import by_environment, check_at_least, check_between
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo._fast.actors import PolicySequence
 from torchrl_dceo.agents.agent import Agent, Objective, Phase
 from torchrl_dceo.agents.builders import assemble, make_explorer, make_main_learner, make_options
 from torchrl_dceo.agents.configs import OptionAgentConfig
-from torchrl_dceo.modules.policy import PolicySequence
 
 
 def make_option_agent(

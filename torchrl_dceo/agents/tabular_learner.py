@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import DQNLoss
 
+from torchrl_dceo._fast.actors import GreedyActor
 from torchrl_dceo.agents.configs import LearnerConfig
 from torchrl_dceo.envs import num_states
-from torchrl_dceo.modules import GreedyActor
 
 __all__ = ["AdamWithTables", "StateTable", "TabularQLoss", "make_table_learner"]
 

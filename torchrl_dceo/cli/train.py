@@ -33,6 +33,8 @@ from torchrl_dceo.cli.config import (
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.settings import environment_fields
 from torchrl_dceo.training import Trainer
+from torchrl_dceo.training.checkpoint.state import seed_generators
+from torchrl_dceo.training.errors import exit_with_a_sentence
 from torchrl_dceo.training.train import check_task, complete, make_trainer
 
 __all__ = ["build", "check", "main"]
@@ -136,10 +138,8 @@ def run(config: DictConfig) -> float:
         settings["recipe"] = hydra_config.runtime.choices["env"]
     run_dir = Path(settings["resume"] or settings["run_dir"] or hydra_config.runtime.output_dir)
     if hydra_config.mode is not RunMode.MULTIRUN:
-        try:
+        with exit_with_a_sentence(run_dir):
             return _train(settings, run_dir)
-        except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
-            sys.exit(f"{run_dir}: {error}")
     try:
         return _train(settings, run_dir)
     except Exception as error:
@@ -165,7 +165,7 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
     """Environment, agent and trainer from plain settings."""
     made = parse(settings)
     env_kwargs = dict(made.env_settings)
-    torch.manual_seed(made.train.seed)
+    seed_generators(made.train.seed)
     if made.switch_frames is not None:
         # Each environment counts its own steps, from the first one with a goal on.
         after = made.switch_frames - made.discovery_frames
@@ -205,14 +205,15 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
         raise ValueError(f"resume={folder} is not the directory of a run: it has no config.yaml")
     try:
         stored: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-        agent, env, recipe = stored["agent"], stored["env"], stored.get("recipe")
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None
-    if agent is None or env is None:
+    stored = stored if isinstance(stored, dict) else {}
+    agent, env, recipe = stored.get("agent"), stored.get("env"), stored.get("recipe")
+    if not isinstance(agent, dict) or not isinstance(env, dict):
         raise ValueError(
-            f"resume={folder} was started from Python with an agent or environment of its own: resume it there, by "
-            "train(…, resume=True)"
+            f"{path} names no agent or no environment: a run that was started from Python with its own is resumed "
+            "there, by train(…, resume=True)"
         )
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key, value = override.key_or_group, None if override.is_delete() else override.value()

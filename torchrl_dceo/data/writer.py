@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrl.data.replay_buffers.storages import Storage
 from torchrl.data.replay_buffers.writers import Writer
 
-from torchrl_dceo.data.columns import Columns
+from torchrl_dceo.data.nstep import Columns
 from torchrl_dceo.data.persistence import load_state, save_state
 from torchrl_dceo.data.ring import RingUpdate, StreamRing
 

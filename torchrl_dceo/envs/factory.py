@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +27,7 @@ from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
+from torchrl_dceo.typos import choices
 
 __all__ = ["MadeEnv", "env_settings", "list_envs", "make_env"]
 
@@ -170,7 +170,12 @@ _TORCH_WORLDS: dict[str, Callable[[], _World]] = {
 }
 _OBJECT_WORLDS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
 _ATARI_WORLDS = ("MontezumaRevenge",)
-_MINIWORLDS = ("MiniWorldFourRooms", "MyWayHomeSparse")
+_MINIWORLDS = (
+    "MiniWorldFourRoomsStrafe",
+    "MyWayHomeSparseStrafe",
+    "MiniWorldFourRooms",
+    "MyWayHomeSparse",
+)
 
 
 def list_envs() -> list[str]:
@@ -196,11 +201,7 @@ def env_settings(name: str | Path | Layout) -> list[str]:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> ValueError:
-    known = list(known)
-    lower = {k.lower(): k for k in known}
-    close = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
-    hint = f" (did you mean {lower[close[0]]!r}?)" if close else ""
-    return ValueError(f"unknown {what} {name!r}{hint}; choose from {', '.join(known)}")
+    return ValueError(f"unknown {what} {choices(str(name), list(known))}")
 
 
 def _is_map(name: str | Path | Layout) -> bool:

@@ -113,7 +113,8 @@ class MiniWorldEnv3D(GymWorldEnv):
     restoring in mid-episode, and a picture for people. Needs the extra ``miniworld`` and Mesa's libraries.
 
     Args:
-        name (str): ``"MiniWorldFourRooms"`` or ``"MyWayHomeSparse"``.
+        name (str): ``"MiniWorldFourRoomsStrafe"``, ``"MyWayHomeSparseStrafe"``, ``"MiniWorldFourRooms"`` or
+            ``"MyWayHomeSparse"``.
         **kwargs: the arguments of the world, and those of ``GymEnv`` such as ``device``.
     """
 

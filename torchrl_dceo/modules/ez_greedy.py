@@ -8,7 +8,7 @@ from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
 from torchrl.data import TensorSpec
 
-from torchrl_dceo.modules.temporally_extended import NO_OPTION, TemporallyExtendedExploration
+from torchrl_dceo.modules.exploration import NO_OPTION, TemporallyExtendedExploration
 
 __all__ = ["EZGreedyModule"]
 

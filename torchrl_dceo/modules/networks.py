@@ -13,6 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from torchrl_dceo._fast import is_fast
 from torchrl_dceo._fast.convolution import fused_conv_net
 
 __all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "nature_net"]
@@ -108,7 +109,12 @@ class ConvNet(nn.Module):
         if self._is_padded:
             images = nn.functional.pad(images, self._padding)
         dtype, is_float = self._weighted[0].weight.dtype, images.is_floating_point()
-        if self.fused and self._is_fusible(images) and (images.dtype == dtype or not is_float):
+        if (
+            self.fused
+            and is_fast()
+            and self._is_fusible(images)
+            and (images.dtype == dtype or not is_float)
+        ):
             scale = 1.0 if is_float else 1 / 255
             parameters = [p for layer in self._weighted for p in (layer.weight, layer.bias)]
             features = fused_conv_net(

@@ -8,9 +8,9 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from torchrl_dceo.modules.distributional import expected_value
-from torchrl_dceo.modules.option_distributional_actor import OptionDistributionalQValueActor
-from torchrl_dceo.objectives._categorical import cross_entropy, project, taken_distribution
+from torchrl_dceo._fast.actors import expected_value
+from torchrl_dceo._fast.losses import cross_entropy, project, taken_distribution
+from torchrl_dceo.modules.distributional import OptionDistributionalQValueActor
 from torchrl_dceo.objectives.option_dqn import OptionDQNLoss, OptionErrors
 
 __all__ = ["OptionDistributionalDQNLoss"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrl.objectives.common import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 
-from torchrl_dceo.objectives._double import DoublePasses, double_passes, weights_of
+from torchrl_dceo._fast.losses import DoublePasses, double_passes, weights_of
 
 __all__ = ["OptionDQNLoss", "OptionErrors"]
 

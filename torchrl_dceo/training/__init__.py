@@ -1,7 +1,7 @@
 """The loop that trains any agent, with its log, its checkpoints and its evaluation."""
 
 from torchrl_dceo.agents.agent import Agent, Phase, ReplaySettings
-from torchrl_dceo.training.checkpoint.files import Checkpoints
+from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 from torchrl_dceo.training.evaluation import fit
 from torchrl_dceo.training.option_io import OptionSet, load_options, save_options

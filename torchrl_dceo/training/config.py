@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from torchrl_dceo.settings import check_at_least, check_types
+from torchrl_dceo.settings import check_at_least, check_between, check_types
 from torchrl_dceo.typos import choices
 
 __all__ = [
@@ -41,11 +41,15 @@ class TrainConfig:
     replay_storage: Literal["memory", "memmap"] = "memory"
     replay_dir: str | None = None  # where those files go; None: a temporary directory
     eval_period: int = 10_000  # frames between greedy evaluations; ours
+    eval_eps: float = 0.0  # of random actions in evaluations; ours (the authors: 0.05 in 3D)
     log_period: int = 1000  # frames between rows of the log; ours
     # Frames between checkpoints: a killed run loses at most this much; ours. None: none but the last.
     checkpoint_period: int | None = 20_000
     keep_checkpoints: int = 2  # ours: the newest, and the one before in case it is damaged
-    seed: int = 0  # of the replay's draws, and by recipes of networks and exploration too
+    keep_best: bool = False  # ours: whether the best evaluated one is kept beside them
+    # Of the replay's draws and of Python's and NumPy's generators; by recipes of torch's too, which networks and
+    # exploration draw from. Environments have their own.
+    seed: int = 0
     progress: bool = True  # the line on the terminal
 
     def __post_init__(self) -> None:
@@ -64,6 +68,7 @@ class TrainConfig:
             ),
         )
         check_at_least(self, 0, ("learning_starts", "seed"))
+        check_between(self, ("eval_eps",))
         if self.replay_dir is not None and self.replay_storage != "memmap":
             raise ValueError(
                 f"replay_dir={self.replay_dir!r} has no use without replay_storage='memmap'"
@@ -74,7 +79,7 @@ class TrainConfig:
         elif over:
             raise ValueError(
                 f"checkpoint_period must be a multiple of log_period ({self.log_period}), got "
-                f"{self.checkpoint_period}: what was gathered for a row is not saved"
+                f"{self.checkpoint_period}: a checkpoint is taken right after a row"
             )
 
 

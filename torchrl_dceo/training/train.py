@@ -18,7 +18,7 @@ from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import MadeEnv, StateCounts, TableEnv, find_transform, make_env
 from torchrl_dceo.settings import from_settings
-from torchrl_dceo.training.collection.workers import WorkerEnv
+from torchrl_dceo.training.collection import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
 from torchrl_dceo.training.logging.logs import LoggerKind, make_logs
 from torchrl_dceo.training.probes import (
@@ -96,8 +96,11 @@ def train(
     path = None if run_dir is None else Path(run_dir) / "config.yaml"
     if resume and path is not None and path.is_file() and config.get("replay_capacity") is None:
         # Room for the whole run was made when it was started: a later end does not change it.
-        known = yaml.safe_load(path.read_text())
-        config["replay_capacity"] = known.get("replay_capacity") if known else None
+        try:
+            config["replay_capacity"] = yaml.safe_load(path.read_text())["replay_capacity"]
+        except (yaml.YAMLError, TypeError, KeyError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None
     trainer = make_trainer(agent, env, run_dir=run_dir, settings=settings, **config)
     return complete(trainer, _stored(trainer, config), resume=resume, draw=draw)
 

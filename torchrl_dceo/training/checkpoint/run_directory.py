@@ -1,4 +1,4 @@
-"""The files of a run: its directory and lock, and its checkpoints."""
+"""The directory of a run: its lock, and what the run in it is made of."""
 
 from __future__ import annotations
 
@@ -6,30 +6,38 @@ import dataclasses
 import json
 import logging
 import os
-import shutil
+import platform
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tensordict
 import torch
+import torchrl
 from torch import Tensor, nn
 from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
 from torchrl.envs.batched_envs import BatchedEnvBase
 
+import torchrl_dceo
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.data.persistence import write_file
+from torchrl_dceo.training.errors import NoRun, RunBusy, RunExists, RunRefused
+from torchrl_dceo.typos import first_difference
 
 __all__ = [
-    "Checkpoints",
     "RunDirectory",
     "RunLock",
     "describe_agent",
     "describe_env",
-    "first_difference",
     "plain",
+    "transform_chain",
+    "versions",
 ]
+
+_log = logging.getLogger(__name__)
 
 try:
     import fcntl
@@ -49,7 +57,7 @@ class RunLock:
 
     Examples:
         >>> import tempfile
-        >>> from torchrl_dceo.training.checkpoint.files import RunLock
+        >>> from torchrl_dceo.training.checkpoint.run_directory import RunLock
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first, second = RunLock(folder), RunLock(folder)
         ...     first.acquire()
@@ -80,7 +88,7 @@ class RunLock:
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
                 file.close()
-                raise RuntimeError(
+                raise RunBusy(
                     f"{self.path.parent} is being written by the run of process {holder}: wait for it or "
                     "choose another run_dir"
                 ) from None
@@ -135,7 +143,7 @@ def describe_agent(agent: Agent) -> dict[str, Any]:
     Examples:
         >>> from torchrl_dceo.agents import make_agent
         >>> from torchrl_dceo.envs import make_env
-        >>> from torchrl_dceo.training.checkpoint.files import describe_agent
+        >>> from torchrl_dceo.training.checkpoint.run_directory import describe_agent
         >>> agent = make_agent("ddqn", make_env("NineRooms"), lr=3e-4)
         >>> describe_agent(agent)["optimizer"]["groups"][0]["lr"]
         0.0003
@@ -166,13 +174,13 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
-        >>> from torchrl_dceo.training.checkpoint.files import describe_env
+        >>> from torchrl_dceo.training.checkpoint.run_directory import describe_env
         >>> describe_env(make_env("NineRooms", slip=0.2))["world"]["slip"]
         0.2
     """
     base, transforms = env, []
     while isinstance(base, TransformedEnv):
-        chain = [t for t in _chain(base.transform) if not isinstance(t, ignored)]
+        chain = [t for t in transform_chain(base) if not isinstance(t, ignored)]
         transforms += [{"kind": _kind(t), **_settings(t)} for t in chain]
         base = base.base_env
     if isinstance(base, BatchedEnvBase):
@@ -195,8 +203,18 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
     }
 
 
-def _chain(transform: Transform) -> Iterator[Transform]:
-    yield from transform.transforms if isinstance(transform, Compose) else (transform,)
+def transform_chain(env: TransformedEnv) -> Iterator[Transform]:
+    """The transforms of one layer of an environment, of which there may be one or a ``Compose`` of several.
+
+    Examples:
+        >>> from torchrl.envs import InitTracker, TransformedEnv
+        >>> from torchrl_dceo.envs import RubiksCubeEnv
+        >>> from torchrl_dceo.training.checkpoint.run_directory import transform_chain
+        >>> [type(t).__name__ for t in transform_chain(TransformedEnv(RubiksCubeEnv(), InitTracker()))]
+        ['InitTracker']
+    """
+    chain = env.transform
+    yield from chain.transforms if isinstance(chain, Compose) else (chain,)
 
 
 def _checksum(module: nn.Module) -> int:
@@ -211,7 +229,7 @@ def plain(value: Any) -> Any:
     """Nested plain values as they come back from a checkpoint; anything else becomes its text.
 
     Examples:
-        >>> from torchrl_dceo.training.checkpoint.files import plain
+        >>> from torchrl_dceo.training.checkpoint.run_directory import plain
         >>> plain({"betas": (0.9, 0.999), 1: None})
         {'betas': [0.9, 0.999], '1': None}
     """
@@ -224,42 +242,34 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def first_difference(saved: Any, own: Any, name: str = "") -> str | None:
-    """Says where two descriptions differ first, or returns ``None``.
+def versions() -> dict[str, str]:
+    """The versions of what a run's numbers depend on.
 
     Examples:
-        >>> from torchrl_dceo.training.checkpoint.files import first_difference
-        >>> first_difference({"env": {"slip": 0.0}}, {"env": {"slip": 0.15}})
-        'env.slip is 0.0 there and 0.15 here'
+        >>> from torchrl_dceo.training.checkpoint.run_directory import versions
+        >>> list(versions())
+        ['python', 'torch', 'torchrl', 'tensordict', 'numpy', 'torchrl_dceo']
     """
-    if isinstance(saved, dict) and isinstance(own, dict):
-        for key in [*own, *(key for key in saved if key not in own)]:
-            inner = f"{name}.{key}" if name else key
-            found = first_difference(saved.get(key, "missing"), own.get(key, "missing"), inner)
-            if found:
-                return found
-        return None
-    if isinstance(saved, list) and isinstance(own, list) and len(saved) == len(own):
-        pairs = enumerate(zip(saved, own, strict=True))
-        found_in = (first_difference(a, b, f"{name}[{i}]") for i, (a, b) in pairs)
-        return next((found for found in found_in if found), None)
-    return None if saved == own else f"{name} is {_short(saved)} there and {_short(own)} here"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torchrl": torchrl.__version__,
+        "tensordict": tensordict.__version__,
+        "numpy": np.__version__,
+        "torchrl_dceo": torchrl_dceo.__version__,
+    }
 
 
 class RunDirectory:
-    """Marks a directory as one run's with a file ``run.json``, which says what the run is made of.
+    """Marks a directory as one run's with a file ``run.json``: what the run is made of, by which versions, and its
+    newest checkpoint.
 
     Args:
         path (path-like): the directory; made by :meth:`start`.
 
     Examples:
         >>> import tempfile
-        >>> from torchrl_dceo.training.checkpoint.files import RunDirectory
+        >>> from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = RunDirectory(folder)
         ...     run.start({"agent": "dceo"})
@@ -276,25 +286,76 @@ class RunDirectory:
     @property
     def holds_a_run(self) -> bool:
         """Whether a run was started here."""
-        return (self.path / "run.json").exists() or (self.path / "progress.csv").exists()
+        names = ("run.json", "progress.csv", "checkpoints")
+        return any((self.path / name).exists() for name in names)
 
     def start(self, fingerprint: dict[str, Any]) -> None:
         """Takes the directory for a new run."""
         self.lock.acquire()
         if self.holds_a_run:
             self.lock.release()
-            raise FileExistsError(
+            raise RunExists(
                 f"{self.path} already holds a run: resume it, or choose another run_dir"
             )
-        temporary = self.path / "run.json.tmp"
-        temporary.write_text(json.dumps(fingerprint, indent=1))
-        temporary.replace(self.path / "run.json")
+        self._write({**fingerprint, "versions": versions(), "checkpoint": None})
 
     def open(self) -> None:
-        """Takes the directory to go on with the run in it."""
+        """Takes the directory to resume the run in it."""
         if not self.holds_a_run:
-            raise FileNotFoundError(f"there is no run to resume in {self.path}")
+            raise NoRun(f"there is no run to resume in {self.path}")
         self.lock.acquire()
+
+    def read(self) -> dict[str, Any] | None:
+        """What ``run.json`` says; ``None`` if it cannot be read."""
+        try:
+            read = json.loads((self.path / "run.json").read_text())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return read if isinstance(read, dict) else None
+
+    def _write(self, content: dict[str, Any]) -> None:
+        write_file(self.path / "run.json", json.dumps(content, indent=1).encode())
+
+    def saved(self, fingerprint: dict[str, Any], step: int) -> None:
+        """Notes a checkpoint, so that a run that has lost all of them does not start over without a word."""
+        content = self.read() or {**fingerprint, "versions": versions()}
+        self._write({**content, "checkpoint": step})
+
+    def resumed(self, fingerprint: dict[str, Any], step: int) -> None:
+        """Compares the versions with those that the run was made with; others are named in a warning."""
+        content, own = self.read() or dict(fingerprint), versions()
+        before = ([content["versions"]] if "versions" in content else []) + content.get(
+            "resumed", []
+        )
+        known = {name: before[-1].get(name) for name in own} if before else None
+        if known != own:
+            difference = first_difference(
+                known or {}, own, sentence="{name} was {saved} and is {own}"
+            )
+            _log.warning(
+                "%s was made with other versions (%s): its numbers may not be those of a run of one version",
+                self.path,
+                difference,
+            )
+            key: dict[str, Any] = {
+                "resumed": [*content.get("resumed", []), {**own, "frames": step}]
+            }
+            self._write({**content, **key})
+
+    def refuse_lost_checkpoints(self, log_has_rows: bool) -> None:
+        """Refuses to start over a run that had a checkpoint.
+
+        Args:
+            log_has_rows (bool): whether there is anything to be lost.
+        """
+        content = self.read() or {}
+        # Runs of older versions do not note their checkpoints.
+        step = content.get("checkpoint", "an unknown number of" if log_has_rows else None)
+        if step is not None:
+            raise RunRefused(
+                f"{self.path} had a checkpoint after {step} frames and has none that is whole now: nothing was "
+                "changed; put it back, or start anew in another run_dir"
+            )
 
     def check(self, fingerprint: dict[str, Any], saved: dict[str, Any] | None = None) -> None:
         """Refuses a run that is made of something else than the one that was started here.
@@ -304,102 +365,15 @@ class RunDirectory:
             saved (dict, optional): what a checkpoint says. Default: what ``run.json`` says.
         """
         if saved is None:
-            try:
-                saved = json.loads((self.path / "run.json").read_text())
-            except (OSError, ValueError) as error:
-                raise ValueError(
+            content = self.read()
+            if content is None:
+                raise RunRefused(
                     f"{self.path / 'run.json'} cannot be read and there is no checkpoint: start anew in "
-                    f"another run_dir ({error})"
-                ) from None
+                    "another run_dir"
+                )
+            notes = ("versions", "checkpoint", "resumed")
+            saved = {key: value for key, value in content.items() if key not in notes}
         # As it comes back from JSON.
         difference = first_difference(saved, json.loads(json.dumps(fingerprint)))
         if difference:
-            raise ValueError(f"{self.path} belongs to another configuration: {difference}")
-
-
-_log = logging.getLogger(__name__)
-
-
-State = dict[str, Any]
-
-
-class Checkpoints:
-    """The last few checkpoints of a run, each a directory of tensors and JSON with a checksum for every file.
-
-    A checkpoint counts once its index is written, which happens last and in one step: a run killed while saving has
-    the one before. A damaged one is refused with a warning that names the file, and the one before is used. That is
-    why
-    checkpoints share no files, although most of a replay does not change between two of them: one damaged byte never
-    costs more than one checkpoint.
-
-    On disk are at most ``keep`` of them, and one more while it is being written; large tensors that shrink well are
-    compressed.
-
-    Args:
-        path (path-like): the directory that holds them.
-        keep (int, optional): how many are kept. Default: 2.
-
-    Examples:
-        >>> import tempfile, torch
-        >>> from torchrl_dceo.training.checkpoint.files import Checkpoints
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     checkpoints = Checkpoints(folder)
-        ...     for step in (100, 200, 300):
-        ...         checkpoints.save(step, {"weight": torch.full((2,), step)})
-        ...     checkpoints.steps(), checkpoints.load_latest()["weight"].tolist()
-        ([200, 300], [300, 300])
-    """
-
-    def __init__(self, path: str | os.PathLike[str], keep: int = 2) -> None:
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep}")
-        self.path = Path(path)
-        self.keep = keep
-
-    def _folder(self, step: int) -> Path:
-        return self.path / f"{step:012d}"
-
-    def _folders(self) -> list[Path]:
-        if not self.path.is_dir():
-            return []
-        return sorted(folder for folder in self.path.iterdir() if folder.name.isdigit())
-
-    def steps(self) -> list[int]:
-        """The steps of the checkpoints that are there, whole or damaged, oldest first."""
-        return [int(folder.name) for folder in self._folders() if (folder / "state.json").exists()]
-
-    def nbytes(self) -> int:
-        """The bytes on disk of all that is kept."""
-        return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
-
-    def save(self, step: int, state: State) -> None:
-        """Saves a state, then removes what is too old to keep, unfinished, or from after this step."""
-        save_state(self._folder(step), state, compress=True)
-        # Later ones are what a resumed run refused, or left behind by going further back than it had to.
-        kept = [self._folder(s) for s in self.steps() if s <= step][-self.keep :]
-        for folder in self._folders():
-            if folder not in kept:
-                # The index first: from then on it is no checkpoint.
-                (folder / "state.json").unlink(missing_ok=True)
-                shutil.rmtree(folder)
-
-    def load_latest(self, check: Callable[[State], None] | None = None) -> State:
-        """Loads the newest checkpoint that is whole.
-
-        Args:
-            check (callable, optional): raises a ``ValueError`` at a state that is not wanted; the one before is tried.
-        """
-        refused: list[str] = []
-        for step in reversed(self.steps()):
-            try:
-                state = load_state(self._folder(step))
-                if check is not None:
-                    check(state)
-            except (ValueError, FileNotFoundError) as error:
-                refused.append(str(error))
-                _log.warning("checkpoint %s is not used: %s", self._folder(step), error)
-            else:
-                return state
-        if refused:
-            raise ValueError(f"no checkpoint in {self.path} can be used: {refused[0]}")
-        raise FileNotFoundError(f"no checkpoint in {self.path}")
+            raise RunRefused(f"{self.path} belongs to another configuration: {difference}")

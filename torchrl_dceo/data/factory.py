@@ -10,12 +10,13 @@ from tensordict import NestedKey
 from torchrl.data import LazyMemmapStorage, LazyTensorStorage
 from torchrl.envs.transforms import Transform
 
-from torchrl_dceo.data.buffer import NStepReplayBuffer
-from torchrl_dceo.data.columns import Columns
-from torchrl_dceo.data.nstep import NStepReader
+from torchrl_dceo.data.distinct import DistinctSampler
+from torchrl_dceo.data.nstep import Columns, NStepReader
+from torchrl_dceo.data.replay_buffer import NStepReplayBuffer
 from torchrl_dceo.data.ring import StreamRing
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
 from torchrl_dceo.data.writer import StreamWriter
+from torchrl_dceo.hashing import ObservationHash, make_hash
 
 __all__ = ["make_replay_buffer"]
 
@@ -40,6 +41,8 @@ def make_replay_buffer(
     eps: float = 1e-6,
     priority_key: str = "td_error",
     uniform_key: str | None = None,
+    uniform_measure: Literal["visits", "distinct"] = "visits",
+    observation_hash: Literal["exact", "cell", "simhash"] | ObservationHash = "exact",
     storage: Literal["memory", "memmap"] = "memory",
     scratch_dir: str | os.PathLike[str] | None = None,
     transform: Transform | Callable | None = None,
@@ -99,6 +102,12 @@ def make_replay_buffer(
         uniform_key (str, optional): under this key every sample holds another batch of its size, drawn independently
             and uniformly: for objectives that average over the data, such as the Laplacian's, beside a learner with
             priorities. Default: ``None``, no such batch.
+        uniform_measure (str, optional): over what that batch is uniform: ``"visits"``, all rows alike, or
+            ``"distinct"``, all distinct observations alike, however often each was stored
+            (:class:`DistinctSampler`; also by ``rb.sample_distinct()``). Defaults to ``"visits"``.
+        observation_hash (str or callable, optional): which observations are the same for ``"distinct"``: ``"exact"``,
+            ``"cell"`` for images, ``"simhash"`` for vectors, or a callable (:mod:`torchrl_dceo.hashing`). Defaults to
+            ``"exact"``.
         storage (str, optional): ``"memory"`` or ``"memmap"`` (files). Defaults to ``"memory"``.
         scratch_dir (path-like, optional): where the files of ``"memmap"`` go.
         transform (Transform or callable, optional): applied to samples. More can be appended.
@@ -146,6 +155,10 @@ def make_replay_buffer(
         raise ValueError(
             f"uniform_key={uniform_key!r} is an entry of the samples already: name another."
         )
+    if uniform_measure not in ("visits", "distinct"):
+        raise ValueError(
+            f"uniform_measure must be 'visits' or 'distinct', got {uniform_measure!r}."
+        )
     columns = Columns(observation_keys, state_keys, step_keys, frame_stack, stack_dim)
     ring = StreamRing(capacity // num_streams, num_streams, frame_stack)
     rows = ring.rows_per_stream * num_streams
@@ -162,6 +175,9 @@ def make_replay_buffer(
         drawn = sampler
     elif sampler != "uniform":
         raise ValueError(f"sampler must be 'uniform' or 'prioritized', got {sampler!r}.")
+    distinct = None
+    if uniform_measure == "distinct":
+        distinct = DistinctSampler(rows, None if seed is None else seed + 2)
     held = (
         # A run that is resumed finds its files, and fills them anew from its checkpoint.
         LazyMemmapStorage(rows, scratch_dir=scratch_dir, existsok=True)
@@ -172,6 +188,8 @@ def make_replay_buffer(
         reader=reader,
         uniform=uniform,
         uniform_key=uniform_key,
+        distinct=distinct,
+        observation_hash=make_hash(observation_hash),
         storage=held,
         sampler=drawn,
         writer=writer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.objectives._categorical import cross_entropy, project, taken_distribution
+from torchrl_dceo._fast.losses import cross_entropy, project, taken_distribution
 
 SUPPORT = torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
 

@@ -1,4 +1,4 @@
-"""The reward of CIC: transitions into what is rarely seen, and that tell the skill."""
+"""The rewards of skills: DIAYN's discriminator, and CIC's particle entropy and contrastive scores."""
 
 from __future__ import annotations
 
@@ -11,9 +11,124 @@ from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor, nn
 
 from torchrl_dceo._fast.parameters import output_of
-from torchrl_dceo.modules.running import RunningMoments
+from torchrl_dceo.modules.bonus import RunningMoments
 
-__all__ = ["CICReward", "particle_entropy"]
+__all__ = ["CICReward", "DIAYNReward", "SkillScores", "particle_entropy"]
+
+
+class DIAYNReward(TensorDictModuleBase):
+    r"""DIAYN's rewards :math:`\log q(z \mid s') - \log p(z)`, for all N skills at once.
+
+    From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070), with a uniform
+    prior :math:`p(z) = 1/N`. The reward is relabelled: every skill is rewarded for every transition, as if it had
+    made it, so all skills learn from all data. It is positive where a state tells more of the skill than chance, and at
+    most :math:`\log N`. Over an n-step transition it is given once, at its last state, with the discriminator's
+    current weights and without gradient.
+
+    It writes the key that :class:`~torchrl_dceo.modules.EigenReward` writes, so the same option loss follows.
+
+    Args:
+        discriminator (TensorDictModuleBase): maps a state to the N logits of :math:`q(z \mid s)`, its one out_key.
+
+    Keyword Args:
+        successor (NestedKey, optional): where the state after the transition is. Default: ``"next"``.
+        reward_key (NestedKey, optional): where the rewards ``[*, N]`` are written. Default: ``"option_reward"``.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from tensordict.nn import TensorDictModule
+        >>> from torchrl_dceo.modules import DIAYNReward
+        >>> net = torch.nn.Linear(2, 3)
+        >>> discriminator = TensorDictModule(net, in_keys=["observation"], out_keys=["skill_logits"])
+        >>> reward = DIAYNReward(discriminator)
+        >>> batch = TensorDict({"next": {"observation": torch.randn(5, 2)}}, [5])
+        >>> reward(batch)["option_reward"].shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        discriminator: TensorDictModuleBase,
+        *,
+        successor: NestedKey = "next",
+        reward_key: NestedKey = "option_reward",
+    ) -> None:
+        super().__init__()
+        if len(discriminator.out_keys) != 1:
+            raise ValueError(
+                f"the discriminator must have one out_key, got {list(discriminator.out_keys)}"
+            )
+        self.discriminator = discriminator
+        self.successor = successor
+        self.in_keys = [unravel_key((successor, key)) for key in discriminator.in_keys]
+        self.out_keys = [reward_key]
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Writes the rewards of all skills."""
+        following = tensordict.get(self.successor).select(*self.discriminator.in_keys)
+        logits = self.discriminator(following).get(self.discriminator.out_keys[0])
+        log_prior = -math.log(logits.shape[-1])
+        tensordict.set(self.out_keys[0], logits.log_softmax(-1) - log_prior)
+        return tensordict
+
+
+class SkillScores(nn.Module):
+    r"""CIC's scores :math:`f(\tau, z) = \cos(g_1(\tau), g_2(z)) / T` of a transition :math:`\tau = (s, s')`, for all N
+    skills.
+
+    From Laskin et al., "Contrastive Intrinsic Control for Unsupervised Skill Discovery" (2022,
+    https://arxiv.org/abs/2202.00161), Eq. 4. A transition is given by the representations of its two states, which
+    :math:`g_1`, a network of one hidden layer, embeds together. The skills are N in number and not vectors, so
+    :math:`g_2` is a table of N learned embeddings.
+
+    Args:
+        features (int): width of the representation of one state.
+        num_skills (int): N.
+
+    Keyword Args:
+        num_cells (int): width of the hidden layer of :math:`g_1`. Default: 256.
+        embedding_features (int): width of both embeddings. Default: 64, the width of a skill in the paper.
+        temperature (float): T. Scores lie within :math:`\pm 1/T`, so a small one lets transitions be told apart more
+            sharply. Default: 0.5, as in the authors' code.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules import SkillScores
+        >>> scores = SkillScores(features=8, num_skills=3)
+        >>> here, there = torch.randn(2, 5, 8)
+        >>> scores(here, there).shape, bool((scores(here, there).abs() <= 2).all())
+        (torch.Size([5, 3]), True)
+    """
+
+    def __init__(
+        self,
+        features: int,
+        num_skills: int,
+        *,
+        num_cells: int = 256,
+        embedding_features: int = 64,
+        temperature: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if num_skills < 2:
+            raise ValueError(
+                f"num_skills must be at least 2, as one alone cannot be told apart, got {num_skills}"
+            )
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        self.temperature = temperature
+        self.transition = nn.Sequential(
+            nn.Linear(2 * features, num_cells), nn.ReLU(), nn.Linear(num_cells, embedding_features)
+        )
+        self.skills = nn.Parameter(torch.randn(num_skills, embedding_features))
+
+    def forward(self, here: Tensor, there: Tensor) -> Tensor:
+        """Maps representations ``[*, F]`` of s and s' to the scores ``[*, N]``."""
+        embedded = self.transition(torch.cat([here, there], -1))
+        directions = nn.functional.normalize(embedded, dim=-1)
+        return directions @ nn.functional.normalize(self.skills, dim=-1).T / self.temperature
 
 
 def particle_entropy(particles: Tensor, num_neighbours: int) -> Tensor:
@@ -31,7 +146,7 @@ def particle_entropy(particles: Tensor, num_neighbours: int) -> Tensor:
 
     Examples:
         >>> import torch
-        >>> from torchrl_dceo.modules.cic_reward import particle_entropy
+        >>> from torchrl_dceo.modules.skill_rewards import particle_entropy
         >>> particle_entropy(torch.tensor([[0.0], [1.0], [5.0]]), num_neighbours=1)
         tensor([1., 1., 4.])
     """

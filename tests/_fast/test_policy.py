@@ -7,9 +7,9 @@ from tensordict.nn import TensorDictModule, TensorDictSequential, set_skip_exist
 from torch import nn
 from torchrl.data import Categorical
 
-from torchrl_dceo.modules import GreedyActor, OptionExplorationModule, OptionQValueActor
+from torchrl_dceo._fast.actors import GreedyActor, PolicySequence
+from torchrl_dceo.modules import OptionExplorationModule, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
-from torchrl_dceo.modules.policy import PolicySequence
 
 
 @pytest.fixture

@@ -12,9 +12,11 @@ from tensordict.nn.utils import _set_dispatch_td_nn_modules
 from torch import Tensor
 from torchrl.data import TensorDictReplayBuffer
 
+from torchrl_dceo.data.distinct import DistinctSampler
 from torchrl_dceo.data.nstep import NStepReader
-from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.data.persistence import copied, load_state, save_state
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
+from torchrl_dceo.hashing import ObservationHash, combine, make_hash
 
 __all__ = ["NStepReplayBuffer"]
 
@@ -29,6 +31,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
 
     - :meth:`sample_uniform` draws uniformly, whatever the sampler; with ``uniform_key`` every sample brings such a
       batch along;
+    - :meth:`sample_distinct` draws every distinct observation alike, if the buffer was built for it;
     - :meth:`transitions` reads the transitions at given rows;
     - :attr:`n_steps` and :attr:`gamma` may be changed at any time;
     - ``len`` is the number of transitions that can be sampled now;
@@ -39,6 +42,9 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader (NStepReader): makes the transitions.
         uniform (UniformStepSampler): the sampler of :meth:`sample_uniform`.
         uniform_key (str, optional): under which samples hold a second, uniform batch. Default: none.
+        distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`, and of the batch under
+            ``uniform_key``. Default: none.
+        observation_hash (callable, optional): which observations are the same, for ``distinct``. Default: their bytes.
         kwargs: what :class:`~torchrl.data.TensorDictReplayBuffer` takes.
 
     Examples:
@@ -55,11 +61,15 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader: NStepReader,
         uniform: UniformStepSampler,
         uniform_key: str | None = None,
+        distinct: DistinctSampler | None = None,
+        observation_hash: ObservationHash | None = None,
         **kwargs: Any,
     ) -> None:
         self._reader = reader
         self._uniform = uniform
         self.uniform_key = uniform_key
+        self._distinct = distinct
+        self._observation_hash = observation_hash or make_hash("exact")
         super().__init__(**kwargs)
         self._bar_all()
 
@@ -132,7 +142,19 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                     priority = tensordicts.get(self.priority_key, None)
                     if priority is not None:
                         self._sampler.update_priority(rows.flatten(), priority)
+            if self._distinct is not None:
+                update = self._writer.last_update
+                self._distinct.write(update.rows.reshape(-1), self._hashes(tensordicts))
+                self._distinct.set_live(update.changed, update.live)
         return rows
+
+    def _hashes(self, data: TensorDictBase) -> Tensor:
+        """What the observations of a batch are, one number each: of the whole stack where frames are stacked."""
+        found = []
+        for key in self._reader.columns.observations:
+            value = data.get(key)
+            found.append(self._observation_hash(value.flatten(0, data.ndim - 1)))
+        return combine(found)
 
     def _sample(self, batch_size: int) -> tuple[TensorDictBase, dict]:
         with self._replay_lock, self._write_lock:
@@ -143,7 +165,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         info["index"] = index
         data = self._apply_transform(data)
         if self.uniform_key is not None:
-            data.set(self.uniform_key, self.sample_uniform(batch_size))
+            draw = self.sample_uniform if self._distinct is None else self.sample_distinct
+            data.set(self.uniform_key, draw(batch_size))
         return data, info
 
     def sample(
@@ -168,9 +191,36 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         The Laplacian's objectives assume uniform samples. No importance weight is set. With a uniform
         sampler it is the same as :meth:`sample`.
         """
+        return self._drawn_by(self._uniform, batch_size)
+
+    def sample_distinct(self, batch_size: int | None = None) -> TensorDictBase:
+        """Draws a batch in which every distinct observation has the same chance, however often it was stored.
+
+        Of its rows each is as likely as the others. Needs ``uniform_measure="distinct"``. No importance weight is set.
+        """
+        if self._distinct is None:
+            raise RuntimeError(
+                "The buffer does not know which observations are distinct: build it with "
+                "make_replay_buffer(..., uniform_measure='distinct')."
+            )
+        return self._drawn_by(self._distinct, batch_size)
+
+    @property
+    def num_distinct(self) -> int:
+        """How many distinct observations there are to draw from."""
+        if self._distinct is None:
+            raise RuntimeError(
+                "The buffer does not count distinct observations: build it with "
+                "make_replay_buffer(..., uniform_measure='distinct')."
+            )
+        return self._distinct.num_distinct
+
+    def _drawn_by(
+        self, sampler: UniformStepSampler | DistinctSampler, batch_size: int | None
+    ) -> TensorDictBase:
         batch_size = self._resolve(batch_size)
         with self._replay_lock, self._write_lock:
-            index, _ = self._uniform.sample(self._storage, batch_size)
+            index, _ = sampler.sample(self._storage, batch_size)
             data = self._reader.read(index)
         return self._apply_transform(data)
 
@@ -200,6 +250,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         with self._replay_lock, self._write_lock:
             self._writer._empty(empty_write_count=empty_write_count)
             self._sampler._empty()
+            if self._distinct is not None:
+                self._distinct._empty()
             self._bar_all()
 
     def _layout(self) -> dict[str, Any]:
@@ -208,6 +260,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "rows_per_stream": ring.rows_per_stream,
             "num_streams": ring.num_streams,
             "sampler": type(self._sampler).__name__,
+            **({} if self._distinct is None else {"measure": "distinct"}),
             **self._reader.columns.spec(),
         }
 
@@ -232,6 +285,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "writer": self._writer.state_dict(),
             "sampler": self._sampler.state_dict(),
             "uniform": self._uniform.state_dict(),
+            **({} if self._distinct is None else {"distinct": self._distinct.state_dict()}),
             "transform": dict(self._transform.state_dict()),
         }
 
@@ -243,7 +297,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 memory but are only good until the next step is written. Default: ``True``.
         """
         with self._replay_lock, self._write_lock:
-            return _cloned(self._views()) if copy else self._views()
+            return copied(self._views()) if copy else self._views()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state into a buffer built with the same arguments.
@@ -274,6 +328,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             writer.load_state_dict(state_dict["writer"])
             self._sampler.load_state_dict(state_dict["sampler"])
             self._uniform.load_state_dict(state_dict["uniform"])
+            if self._distinct is not None:
+                self._distinct.load_state_dict(state_dict["distinct"])
             self._transform.load_state_dict(state_dict["transform"])
             self._batch_size = state_dict["batch_size"]
             self.n_steps, self.gamma = state_dict["n_steps"], state_dict["gamma"]
@@ -290,11 +346,3 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def loads(self, path: str | os.PathLike[str]) -> None:
         """Restores what :meth:`dumps` saved; see :meth:`load_state_dict`."""
         self.load_state_dict(load_state(path))
-
-
-def _cloned(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _cloned(item) for key, item in value.items()}
-    return [_cloned(item) for item in value] if isinstance(value, list) else value

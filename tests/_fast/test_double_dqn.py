@@ -10,9 +10,9 @@ from torchrl.data import Categorical, OneHot
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss, SoftUpdate
 
-from torchrl_dceo.modules import GreedyActor
+from torchrl_dceo._fast.actors import GreedyActor
+from torchrl_dceo._fast.losses import DoubleDQNLoss
 from torchrl_dceo.modules.networks import grid_net
-from torchrl_dceo.objectives import DoubleDQNLoss
 
 SHAPE, ACTIONS = (3, 9, 9), 4
 

@@ -11,7 +11,7 @@ from torchrl.data import Categorical, OneHot
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss
 
-from torchrl_dceo.modules import GreedyActor
+from torchrl_dceo._fast.actors import GreedyActor
 
 KEYS = ["action", "action_value", "chosen_action_value"]
 
