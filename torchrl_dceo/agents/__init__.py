@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +22,8 @@ from torchrl_dceo.agents.rainbow import (
     make_rainbow_dceo,
 )
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
+from torchrl_dceo.envs import prepare_env
+from torchrl_dceo.envs.prepare import PreparedEnv
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.typos import choices
 
@@ -32,7 +33,6 @@ __all__ = [
     "Objective",
     "Phase",
     "ReplaySettings",
-    "check_actions",
     "choices",
     "make_agent",
 ]
@@ -65,7 +65,8 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
 
     Args:
         name (str): one of :data:`AGENTS`.
-        env (EnvBase): the environment it is for; only its specs are read (``counts`` also reads its table of visits).
+        env (EnvBase or gymnasium.Env): the environment it is for; only its specs are read (``counts`` also reads its
+            table of visits). What agents need and it lacks is added by :func:`~torchrl_dceo.envs.prepare_env`.
         **settings: fields of the agent's config dataclass.
 
     Examples:
@@ -80,18 +81,9 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
         raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
     config: Any = from_settings(kind.config, settings, of=f"of {name} ")
-    check_actions(env)
+    env = prepare_env(env)
+    if name == "counts" and isinstance(env, PreparedEnv):
+        env = prepare_env(env, visits="counts")
     agent = kind.build(env, config)
-    agent.made_from = {"name": name, **dataclasses.asdict(config)}
+    agent.made_from = {"name": name, **vars(config)}
     return agent
-
-
-def check_actions(env: EnvBase) -> None:
-    """Refuses an environment whose actions no agent here can take."""
-    spec = env.full_action_spec_unbatched
-    kinds = [type(spec[key]).__name__ for key in spec.keys(True, True)]
-    if kinds not in (["Categorical"], ["OneHot"]):
-        raise ValueError(
-            f"agents choose one of finitely many actions at each step; this environment's are {', '.join(kinds)}: "
-            "discretise them first, e.g. by a gymnasium wrapper"
-        )

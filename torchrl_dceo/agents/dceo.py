@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tensordict.nn import TensorDictModule
+from torch import nn
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent, Objective
@@ -17,6 +18,7 @@ from torchrl_dceo.agents.builders import (
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
+from torchrl_dceo.typos import imported
 
 
 @dataclass
@@ -29,7 +31,8 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
     dimensions = config.dimensions
     if dimensions is None:
         dimensions = config.num_options + int(config.skip_first)
-    net = centred(make_network_fn(env, config.network)(dimensions), env, config)
+    kind = config.network if config.encoder is None else config.encoder
+    net = centred(make_network_fn(env, kind)(dimensions), env, config)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":
@@ -49,19 +52,26 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
     encoder, laplacian = make_laplacian(env, config)
-    reward = make_eigen_reward(
-        encoder,
-        config,
-        mode=config.reward_mode,
-        signs=config.signs,
-        skip_first=config.skip_first,
-    )
+    reward: nn.Module
+    if config.option_reward is None:
+        reward = make_eigen_reward(
+            encoder,
+            config,
+            mode=config.reward_mode,
+            signs=config.signs,
+            skip_first=config.skip_first,
+        )
+        num_options = reward.num_rewards
+    else:
+        num_options = config.num_options
+        make_reward = imported(config.option_reward)
+        reward = make_reward(encoder, num_options, successor=config.option_successor)
     return make_option_agent(
         env,
         config,
         # The Laplacian first: it leaves f(s) in the batch, which the reward takes instead of computing it again.
         {"laplacian": laplacian, "reward": Objective(reward)},
-        reward.num_rewards,
+        num_options,
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,

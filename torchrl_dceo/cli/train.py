@@ -18,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from torchrl_dceo._fast.process import tune_process
-from torchrl_dceo.agents import AGENTS, check_actions, make_agent
+from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.cli.config import (
     CONF,
     MISTAKES,
@@ -30,9 +30,10 @@ from torchrl_dceo.cli.config import (
     parse,
     prepared,
 )
-from torchrl_dceo.envs import make_env
+from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.settings import environment_fields
 from torchrl_dceo.training import Trainer
+from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.checkpoint.state import seed_generators
 from torchrl_dceo.training.errors import exit_with_a_sentence
 from torchrl_dceo.training.train import check_task, complete, make_trainer
@@ -121,8 +122,7 @@ def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
             if repr(settings["env"]) not in checked and not made.env.startswith(_SLOW):
                 checked.add(repr(settings["env"]))
                 env = make_env(made.env, **made.env_settings)
-                check_actions(env)
-                check_task(env)
+                check_task(prepare_env(env))
                 env.close()
     except MISTAKES as error:
         sys.exit(f"{program}: {str(error).strip().splitlines()[0]}")
@@ -203,8 +203,9 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
     path = folder / "config.yaml"
     if not path.is_file():
         raise ValueError(f"resume={folder} is not the directory of a run: it has no config.yaml")
+    plain = load_settings(path)
     try:
-        stored: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        stored: Any = OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None

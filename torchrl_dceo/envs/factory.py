@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,13 +27,15 @@ from torchrl_dceo.envs.grid import maps
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
+from torchrl_dceo.envs.gym import make_gym_env
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
 from torchrl_dceo.typos import choices
 
-__all__ = ["MadeEnv", "env_settings", "list_envs", "make_env"]
+__all__ = ["EnvRecipe", "env_recipe", "env_settings", "list_envs", "make_env"]
 
 _GYM_PREFIX, _GYM_SUFFIX = "torchrl_dceo/", "-v0"
 _ATARI_PREFIX = "Atari/"
+_RECIPE = "_torchrl_dceo_recipe"
 _MAP_CHARACTERS = set("#. SGX\n")
 # Half of the million frames of the grid recipes; the paper says "a certain number".
 _SWITCH_STEPS = 500_000
@@ -213,6 +216,9 @@ def _is_map(name: str | Path | Layout) -> bool:
 def _find_world(name: str | Path | Layout) -> _World:
     if isinstance(name, str) and name in _TORCH_WORLDS:
         return _TORCH_WORLDS[name]()
+    if name == "gym":
+        names = inspect.signature(make_gym_env).parameters.keys() - _NOT_SETTINGS
+        return _World(make_gym_env, frozenset(names - {"visits", "step_counter"}))
     if name in (*_MINIWORLDS, *map(_gym_id, _MINIWORLDS)):
         return _miniworld(str(name))
     if isinstance(name, str) and (name in _OBJECT_WORLDS or name.startswith(_GYM_PREFIX)):
@@ -227,24 +233,27 @@ def _find_world(name: str | Path | Layout) -> _World:
     )
 
 
-class MadeEnv(TransformedEnv):
-    """An environment of :func:`make_env`, which keeps what it was made from.
+@dataclass(frozen=True)
+class EnvRecipe:
+    """What :func:`make_env` built an environment from.
 
-    Attributes:
+    Args:
         made_from (dict): its name (or map) and settings.
-        seed (int or None): the one that it was built with.
+        seed (int, optional): the one that it was built with.
 
     Examples:
-        >>> from torchrl_dceo.envs import make_env
-        >>> env = make_env("NineRooms", seed=3, slip=0.0, batch_size=8)
-        >>> env.made_from, env.again(100, batch_size=20).seed
-        ({'name': 'NineRooms', 'slip': 0.0}, 103)
+        >>> from torchrl_dceo.envs import env_recipe, make_env
+        >>> recipe = env_recipe(make_env("NineRooms", seed=3, slip=0.0, batch_size=8))
+        >>> recipe.made_from
+        {'name': 'NineRooms', 'slip': 0.0}
+        >>> env_recipe(recipe.build(100, batch_size=20)).seed
+        103
     """
 
     made_from: dict[str, Any]
     seed: int | None
 
-    def again(self, offset: int = 0, **changes: Any) -> MadeEnv:
+    def build(self, offset: int = 0, **changes: Any) -> TransformedEnv:
         """Builds another one like it.
 
         Args:
@@ -257,6 +266,16 @@ class MadeEnv(TransformedEnv):
         return make_env(name, seed=seed, **{**settings, **changes})
 
 
+def env_recipe(env: EnvBase) -> EnvRecipe | None:
+    """What an environment was built from, if :func:`make_env` built it; transforms may have been added since."""
+    while True:
+        # Not as an attribute: an environment passes those that it lacks on to its base, or to its workers.
+        recipe = env.__dict__.get(_RECIPE)
+        if recipe is not None or not isinstance(env, TransformedEnv):
+            return recipe
+        env = env.base_env
+
+
 def make_env(
     name: str | Path | Layout,
     *,
@@ -266,7 +285,7 @@ def make_env(
     visits: Literal["counts", "coverage"] | StateCounts | None = None,
     step_counter: bool = False,
     **settings: Any,
-) -> MadeEnv:
+) -> TransformedEnv:
     """Builds any world with the transforms that the recipes need.
 
     Navigation worlds, their switching variants and the cube are batched tensors; the object worlds
@@ -277,7 +296,9 @@ def make_env(
     Args:
         name (str, Path or Layout): one of :func:`list_envs`; a gymnasium id of this package
             (``"torchrl_dceo/NineRooms-v0"``) for the MiniGrid version of a world; any other Atari game
-            (``"Atari/Pong"``); or a map, as text or as the path of a file.
+            (``"Atari/Pong"``); a map, as text or as the path of a file; or ``"gym"`` for any other environment, with
+            ``id="CartPole-v1"`` or ``entry_point="package.module:make"``, see
+            :func:`~torchrl_dceo.envs.gym.make_gym_env`.
 
     Keyword Args:
         batch_size (int or Sequence[int]): how many environments; ``()`` for one without batch
@@ -318,7 +339,19 @@ def make_env(
             short = name if isinstance(name, str) and not _is_map(name) else "a map"
             raise _unknown(f"setting of {short}", setting, sorted(world.settings))
     shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
-    made_from = {"name": str(name) if isinstance(name, Path) else name, **settings}
+    text = str(name) if isinstance(name, Path) else name
+    recipe = EnvRecipe({"name": text, **settings}, seed)
+    if name == "gym":
+        prepared = make_gym_env(
+            batch_size=shape,
+            seed=seed,
+            device=device,
+            visits=visits,
+            step_counter=step_counter,
+            **settings,
+        )
+        prepared.__dict__[_RECIPE] = recipe
+        return prepared
     if "parallel" in world.settings:
         settings.setdefault("parallel", False)
     clips = "clip_rewards" in world.settings and settings.pop("clip_rewards", True)
@@ -342,6 +375,6 @@ def make_env(
         chain.append(visits.clone())
     elif visits is not None:
         chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
-    env = MadeEnv(base, Compose(*chain))
-    env.made_from, env.seed = made_from, seed
+    env = TransformedEnv(base, Compose(*chain))
+    env.__dict__[_RECIPE] = recipe
     return env

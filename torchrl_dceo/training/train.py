@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.analysis import draw_run
-from torchrl_dceo.envs import MadeEnv, StateCounts, TableEnv, find_transform, make_env
+from torchrl_dceo.envs import StateCounts, TableEnv, env_recipe, find_transform, make_env
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.training.collection import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
@@ -158,20 +159,21 @@ def make_trainer(
     train_config = from_settings(TrainConfig, config)
     check_task(env)
     made_from: dict[str, Any] = {}
-    if isinstance(env, MadeEnv):
-        made_from = {"env": env.made_from}
+    recipe = env_recipe(env)
+    if recipe is not None:
+        made_from = {"env": _plain(recipe.made_from)}
         visits, batch_size = find_transform(env, StateCounts), env.batch_size
         if eval_env is None and eval_episodes:
-            eval_env = env.again(_EVALUATION, batch_size=eval_episodes)
+            eval_env = recipe.build(_EVALUATION, batch_size=eval_episodes)
         if discovery_env is None and any(phase.reward_free for phase in agent.phases):
-            discovery_env = env.again(
+            discovery_env = recipe.build(
                 _DISCOVERY, visits=visits, coverage=True, batch_size=batch_size
             )
         if worker_env is None:
-            own = dict(env.made_from)
+            own = dict(recipe.made_from)
             worker_env = functools.partial(make_env, own.pop("name"), **own)
-    if agent.made_from:
-        made_from["agent"] = agent.made_from
+    if agent.made_from is not None:
+        made_from["agent"] = _plain(agent.made_from)
     probes = (SpectrumProbe(), OptionProbe(), SkillProbe()) if probes is None else tuple(probes)
     trainer = Trainer(
         agent,
@@ -231,8 +233,8 @@ def _stored(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run that was started from Python, as the command line has them."""
     agent, env = trainer.agent, trainer.env
     names = {field.name for field in dataclasses.fields(CollectorConfig)}
-    made_from = env.made_from if isinstance(env, MadeEnv) else None
-    named = made_from is not None and isinstance(made_from["name"], str)
+    recipe = env_recipe(env)
+    named = recipe is not None and isinstance(recipe.made_from["name"], str)
     evaluated = 0 if trainer.eval_env is None else trainer.eval_env.batch_size.numel()
     return {
         **dataclasses.asdict(trainer.config),
@@ -240,10 +242,27 @@ def _stored(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, Any]:
         "num_envs": max(1, env.batch_size.numel()),
         "eval_episodes": evaluated,
         "device": str(next(agent.parameters()).device),
-        "agent": agent.made_from or None,
-        "env": made_from if named else None,
+        "agent": None if agent.made_from is None else _plain(agent.made_from),
+        "env": _plain(recipe.made_from) if recipe is not None and named else None,
         "logger": {"name": config.get("logger", "csv")},
     }
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a file keeps them: one's own functions by their names."""
+    return {name: _text(value) for name, value in settings.items()}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _plain(value)
+    if isinstance(value, list | tuple):
+        return [_text(item) for item in value]
+    plain = value is None or isinstance(value, bool | int | float | str)
+    if plain or not callable(value):
+        return value if plain else str(value)
+    kind = value if isinstance(value, type | types.FunctionType) else type(value)
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 @contextlib.contextmanager
@@ -269,7 +288,8 @@ def check_task(env: EnvBase) -> None:
         Traceback (most recent call last):
         ValueError: this map has no goal, so that nothing is ever rewarded: mark one by G, or set coverage=True ...
     """
-    if not isinstance(env, MadeEnv) or env.made_from.get("coverage", False):
+    recipe = env_recipe(env)
+    if recipe is None or recipe.made_from.get("coverage", False):
         return
     base = _innermost(env)
     if isinstance(base, TableEnv) and not bool(base._is_goal.any()):
@@ -320,8 +340,9 @@ def warnings_of(trainer: Trainer) -> list[str]:
     episodes = 0 if trainer.eval_env is None else max(1, trainer.eval_env.batch_size.numel())
     base = _innermost(trainer.env)
     steps = base.max_steps if isinstance(base, TableEnv) else None
-    if isinstance(trainer.env, MadeEnv):
-        steps = trainer.env.made_from.get("max_steps", steps)
+    recipe = env_recipe(trainer.env)
+    if recipe is not None:
+        steps = recipe.made_from.get("max_steps", steps)
     period = min(config.eval_period, config.total_frames)
     if steps is not None and episodes * steps > period:
         found.append(
