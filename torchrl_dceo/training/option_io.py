@@ -379,7 +379,7 @@ def load_agent(
     settings = read_settings(run_dir)
     made_from = settings.get("agent")
     if env is None:
-        if "env" not in settings:
+        if settings.get("env") is None:
             raise ValueError(
                 f"{run_dir} does not hold the environment of its run, which was started from Python: pass it, "
                 "load_agent(run_dir, env)"
