@@ -55,7 +55,7 @@ class HeadWatch:
     def __init__(self) -> None:
         self.address = str(ray.get_runtime_context().gcs_address)
         self.lost = False
-        self.waiting = False
+        self.waiting = True  # for Ray: starting actors, or in a call
         self._closed = threading.Event()
         self._main = threading.current_thread() is threading.main_thread()
         self._before: Any = signal.signal(signal.SIGUSR1, self._wake) if self._main else None
@@ -122,6 +122,7 @@ class RayCollection(WorkerCollection):
         self._connect()
         if self._head is None:
             self._head = HeadWatch()
+        self._head.waiting = True
         config = self._config
         # Without these RayCollector reserves 2 GB for each actor.
         reserved: dict[str, Any] = {"num_cpus": config.ray_cpus, "num_gpus": 0}
