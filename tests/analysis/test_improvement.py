@@ -124,4 +124,6 @@ def test_one_run_of_each_agent_is_no_probability():
         summary("one", "ddqn", [0.0], [INF]),
     ]
     assert improvements(alone, ["eval_return"], 50) == []
-    assert improvements([*alone, summary("one", "rnd", [0.0, 1.0], [1.0, 2.0])], ["eval_return"], 50)
+    assert improvements(
+        [*alone, summary("one", "rnd", [0.0, 1.0], [1.0, 2.0])], ["eval_return"], 50
+    )
