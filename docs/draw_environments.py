@@ -26,6 +26,8 @@ OBJECTS = {
 }
 
 MINIWORLDS = {
+    "miniworld_four_rooms_strafe": "MiniWorldFourRoomsStrafe",
+    "my_way_home_sparse_strafe": "MyWayHomeSparseStrafe",
     "miniworld_four_rooms": "MiniWorldFourRooms",
     "my_way_home_sparse": "MyWayHomeSparse",
 }

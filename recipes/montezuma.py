@@ -1,6 +1,13 @@
-"""Montezuma's Revenge: ``python recipes/montezuma.py agent=rainbow_dceo device=cuda replay_storage=memmap``."""
+"""Montezuma's Revenge: Rainbow with eigenoptions, with the settings of the paper's authors (docs/atari.md).
 
-from launch import main
+50 million steps need a GPU and days; 20,000 steps show that everything works, in a quarter of an hour of one core.
+
+    python recipes/montezuma.py agent=rainbow_dceo device=cuda replay_storage=memmap
+    python recipes/montezuma.py agent=rnd device=cuda
+    python recipes/montezuma.py total_frames=2_000 learning_starts=500 replay_capacity=5_000 eval_episodes=0
+"""
+
+from torchrl_dceo.cli.train import main
 
 if __name__ == "__main__":
-    main("montezuma")
+    main(recipe="montezuma")

@@ -1,6 +1,13 @@
-"""Nine Rooms whose start and goal move: ``python recipes/nine_rooms_goal_switch.py switch_frames=150_000``."""
+"""Nine Rooms whose start and goal move after half of the run: does exploration find the new goal?
 
-from launch import main
+About ten minutes of one core; with rooms of 3x3 three. Nothing is reset (docs/adaptation.md).
+
+    python recipes/nine_rooms_goal_switch.py agent=dceo
+    python recipes/nine_rooms_goal_switch.py agent=dceo env.room_size=3 total_frames=80_000 agent.eps_frames=20_000
+    python recipes/nine_rooms_goal_switch.py agent=dceo switch_frames=100_000
+"""
+
+from torchrl_dceo.cli.train import main
 
 if __name__ == "__main__":
-    main("nine_rooms_goal_switch")
+    main(recipe="nine_rooms_goal_switch")

@@ -12,11 +12,12 @@ import sys
 import torch
 from torchrl.objectives import DQNLoss, HardUpdate, SoftUpdate
 
+from torchrl_dceo._fast.actors import GreedyActor
 from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.analysis import state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.modules import Centred, CentringFit, GreedyActor, averaged
+from torchrl_dceo.modules import Centred, CentringFit, averaged
 from torchrl_dceo.modules.networks import grid_net
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

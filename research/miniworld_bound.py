@@ -23,10 +23,10 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.studies.experiments.miniworld_eigenfunctions import (
-    HEADINGS,
     SPACING,
     add_view_arguments,
     falling_rate,
+    headings,
     view_settings,
 )
 from torchrl_dceo.tabular import laplacian_eigenvectors
@@ -41,7 +41,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add_view_arguments(parser)
-    add("--pictures", type=int, default=20_000, help="at random places and headings")
+    add(
+        "--pictures",
+        type=int,
+        default=20_000,
+        help="at random places and headings, if the agent can turn",
+    )
     add("--updates", type=int, default=1500, help="by then the error hardly falls")
     add("--batch-size", type=int, default=128)
     add("--lr", type=float, default=5e-4, help="held for half of the updates, then falling to 0")
@@ -68,7 +73,7 @@ def main() -> None:
     torch.manual_seed(options.seed)
     generator = np.random.default_rng(options.seed)
     env = make_env(
-        "MiniWorldFourRooms",
+        options.env,
         batch_size=1,
         seed=options.seed,
         coverage=True,
@@ -78,12 +83,14 @@ def main() -> None:
     world = first_person_world(env)
     free, positions = world.floor_plan.lattice_grid(FINE)
     places = generator.integers(len(positions), size=options.pictures)
-    headings = generator.uniform(0, 2 * np.pi, options.pictures)
+    looks = generator.uniform(0, 2 * np.pi, options.pictures)
+    if world.fixed_heading is not None:
+        looks[:] = world.fixed_heading
     pictures = torch.from_numpy(
         np.concatenate(
             [
                 world.observe_at(positions[[place]], heading)
-                for place, heading in zip(places, headings, strict=True)
+                for place, heading in zip(places, looks, strict=True)
             ]
         )
     )
@@ -109,7 +116,7 @@ def main() -> None:
     with (options.out / "correlations.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["heading", "best", *(f"{np.rad2deg(angle):.1f}" for angle in ANGLES)])
-        for degrees in HEADINGS:
+        for degrees in headings(world):
             view = look_from_above(
                 module, world, spacing=SPACING, heading=float(np.deg2rad(degrees))
             )

@@ -27,7 +27,7 @@ BELOW["training"] = BELOW["agents"] | {"agents"}
 # Starts training as a command: Hydra is known to the command line alone.
 BELOW["studies"] = BELOW["training"] | {"training"}
 BELOW["cli"] = BELOW["studies"] | {"studies"}
-COMMON = {"typos", "hashing"}  # one file each, beside the parts
+COMMON = {"typos", "hashing", "settings"}  # one file each, beside the parts
 OPTIONAL = {"scipy", "matplotlib", "PIL", "hydra", "ray", "miniworld", "rliable", "pandas"}
 
 
@@ -43,8 +43,18 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def test_every_part_has_its_place():
-    parts = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    parts = {path.name for path in ROOT.iterdir() if any(path.glob("*.py"))}
     assert parts == set(BELOW)
+    # The other folder holds no code, but the yaml files that cli/ reads.
+    assert {path.suffix for path in (ROOT / "conf").rglob("*") if path.is_file()} == {".yaml"}
+
+
+def test_hydra_is_known_to_the_command_line_alone():
+    for path in ROOT.rglob("*.py"):
+        names = {name.split(".")[0] for name in imported_modules(path)}
+        if path.parent != ROOT / "cli":
+            assert not names & {"hydra", "omegaconf"}, path
+        assert not any(name.startswith("hydra._internal") for name in imported_modules(path)), path
 
 
 @pytest.mark.parametrize("part", BELOW)

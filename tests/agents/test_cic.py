@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -38,6 +39,7 @@ def final_states(trainer: Trainer, skill: Tensor, state: Tensor) -> Tensor:
     return state
 
 
+@pytest.mark.fast_only
 def test_skills_and_final_states_share_information_beyond_chance():
     torch.manual_seed(0)
     world = {"batch_size": 16, "max_steps": 50}

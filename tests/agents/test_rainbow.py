@@ -11,9 +11,10 @@ from tensordict import TensorDict
 from torchrl.envs import CatFrames
 from torchrl.objectives import LossModule
 
+from torchrl_dceo._fast.losses import CategoricalDQNLoss
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.objectives import CategoricalDQNLoss, OptionDistributionalDQNLoss, OptionDQNLoss
+from torchrl_dceo.objectives import OptionDistributionalDQNLoss, OptionDQNLoss
 from torchrl_dceo.training import Agent, Phase, TrainConfig, Trainer
 
 STACK = 3
@@ -161,6 +162,7 @@ def test_resumed_runs_go_on_to_the_bit(name, storage, tmp_path):
     assert torch.equal(one["priority_weight"], two["priority_weight"])
 
 
+@pytest.mark.fast_only
 def test_compiled_networks_learn_the_same():
     """Captured whole, in every variant: with and without gradient, of any batch."""
     plain = make_trainer(frames=160).run()
@@ -199,6 +201,7 @@ def test_an_agent_is_built_on_the_device_of_its_context(name, on_meta):
     assert not left
 
 
+@pytest.mark.fast_only
 @pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
 def test_losses_and_gradients_need_no_look_at_a_value(name, on_meta):
     """What an accelerator would have to stop for, or copy to the host, fails on a device that has no values."""
@@ -219,6 +222,7 @@ def test_losses_and_gradients_need_no_look_at_a_value(name, on_meta):
     assert batch["td_error"].device.type == "meta"
 
 
+@pytest.mark.fast_only
 @pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
 def test_acting_needs_no_look_at_a_value(name, on_meta):
     agent = on_meta(name)

@@ -28,6 +28,7 @@ def make_trainer(name: str, frames: int, run_dir) -> Trainer:
     return Trainer(agent, env, config, run_dir=run_dir)
 
 
+@pytest.mark.fast_only
 @pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
 def test_resumed_runs_go_on_to_the_bit(name, tmp_path):
     whole = make_trainer(name, 96, tmp_path / "whole")

@@ -104,6 +104,7 @@ def test_trains_in_the_loop(name):
         assert len(run.agent.learning_state()["moments"]) > 4
 
 
+@pytest.mark.fast_only
 def test_solves_a_small_cube():
     run = trainer("ddqn", total_frames=2500, eps_frames=1500, n_steps=1)
     assert run.run()["eval_return"] == 1.0

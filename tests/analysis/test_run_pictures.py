@@ -13,6 +13,7 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
+from torchrl_dceo.cli.plot import main
 
 from torchrl_dceo.analysis import (
     RunAnalysis,
@@ -24,7 +25,6 @@ from torchrl_dceo.analysis import (
     state_values,
 )
 from torchrl_dceo.analysis.figures.curves import option_starts
-from torchrl_dceo.cli.plot import main
 from torchrl_dceo.envs import RubiksCubeEnv, make_env
 from torchrl_dceo.modules import EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net

@@ -28,7 +28,12 @@ from torchrl_dceo.envs.grid.layouts import parse_layout
 MAP = "S..\n.#.\n..G"
 OBJECT_WORLDS = ["EscapeRoom", "RoomsWithObstacles", "ObstructedKey"]
 # Tested in test_miniworld_worlds.py and test_miniworld_env.py, where their extra is installed.
-MINIWORLDS = ["MiniWorldFourRooms", "MyWayHomeSparse"]
+MINIWORLDS = [
+    "MiniWorldFourRoomsStrafe",
+    "MyWayHomeSparseStrafe",
+    "MiniWorldFourRooms",
+    "MyWayHomeSparse",
+]
 FLAT = [name for name in list_envs() if name not in MINIWORLDS]
 
 

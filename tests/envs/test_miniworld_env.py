@@ -17,7 +17,12 @@ from torchrl_dceo.envs import (
     set_env_state,
 )
 
-WORLDS = ["MiniWorldFourRooms", "MyWayHomeSparse"]
+WORLDS = [
+    "MiniWorldFourRoomsStrafe",
+    "MyWayHomeSparseStrafe",
+    "MiniWorldFourRooms",
+    "MyWayHomeSparse",
+]
 LEFT, RIGHT, FORWARD = range(3)
 
 pytestmark = needs_miniworld
@@ -107,6 +112,10 @@ def test_every_setting_is_taken_and_others_refused(name):
     }
     if name == "MiniWorldFourRooms":
         values["distinct_walls"] = True
+    if name.endswith("Strafe"):
+        values["starts"] = "anywhere"
+    if name == "MiniWorldFourRoomsStrafe":
+        values["start_seed"] = 4
     assert env_settings(name) == sorted(values)
     env = make_env(name, seed=0, **values)
     assert env.reset()["pixels"].shape == (3, 42, 88)

@@ -7,7 +7,8 @@ from torch import nn
 from torchrl.data import Categorical
 from torchrl.objectives import DQNLoss, SoftUpdate
 
-from torchrl_dceo.modules import Centred, GreedyActor, averaged
+from torchrl_dceo._fast.actors import GreedyActor
+from torchrl_dceo.modules import Centred, averaged
 from torchrl_dceo.modules.networks import grid_net
 
 SHAPE = (3, 7, 7)

@@ -9,7 +9,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from torchrl_dceo.modules import CICReward, SkillScores
-from torchrl_dceo.modules.cic_reward import particle_entropy
+from torchrl_dceo.modules.skill_rewards import particle_entropy
 
 SKILLS = 3
 

@@ -7,12 +7,9 @@ from torch import nn
 from torchrl.data import Categorical, OneHot
 from torchrl.modules import DistributionalQValueActor
 
-from torchrl_dceo.modules import (
-    DistributionalGreedyActor,
-    DuelingDistribution,
-    OptionDistributionalQValueActor,
-)
-from torchrl_dceo.modules.distributional import expected_value, make_support
+from torchrl_dceo._fast.actors import DistributionalGreedyActor, expected_value
+from torchrl_dceo.modules import DuelingDistribution, OptionDistributionalQValueActor
+from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, mlp_net, nature_net
 
 

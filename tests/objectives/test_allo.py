@@ -175,7 +175,9 @@ def test_recovers_eigenvectors_and_eigenvalues(graph, estimator, copies):
     d = 4
     eigenvalues, vectors = exact_eigenvectors(graph, d)
     encoder = make_table(len(vectors), d)
-    loss = ALLOLoss(encoder, estimator=estimator, dual_step_size=0.2, barrier_step_size=0.1)
+    loss = ALLOLoss(
+        encoder, barrier=2.0, estimator=estimator, dual_step_size=0.2, barrier_step_size=0.1
+    )
     optimizer = torch.optim.Adam(loss.parameters(), lr=0.05)
     train(loss, optimizer, state_batch(*graph, copies), 1000)
     f = encoder.module.weight.detach()
@@ -191,7 +193,7 @@ def test_save_and_load_midway_goes_on_identically(tmp_path):
     batch = state_batch(*graph, 2)
 
     def build():
-        loss = ALLOLoss(make_table(6, 3), estimator="split", dual_step_size=0.2)
+        loss = ALLOLoss(make_table(6, 3), barrier=2.0, estimator="split", dual_step_size=0.2)
         return loss, torch.optim.Adam(loss.parameters(), lr=0.05)
 
     loss, optimizer = build()

@@ -173,7 +173,7 @@ def test_value_and_gradient_equal_the_double_loop(loss_class, norm, estimator, d
 def test_own_coefficients():
     c = [3.0, 1.5, 1.5]
     encoder, batch = make_encoder(3), make_batch(5)
-    out = GraphDrawingLoss(encoder, coefficients=torch.tensor(c))(batch)
+    out = GraphDrawingLoss(encoder, coefficients=torch.tensor(c), barrier=1.0)(batch)
     f, g = encoder.module(batch["observation"]), encoder.module(batch["next", "observation"])
     value, *_ = reference_loss(f, g, c, 1.0, "pairs", "squared")
     torch.testing.assert_close(out["loss_laplacian"], value, rtol=1e-9, atol=1e-9)

@@ -3,20 +3,19 @@ from __future__ import annotations
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.data import Categorical
 from torchrl.modules import DistributionalQValueActor
 from torchrl.objectives import DistributionalDQNLoss, HardUpdate, SoftUpdate
 
+from torchrl_dceo._fast.actors import DistributionalGreedyActor
+from torchrl_dceo._fast.losses import CategoricalDQNLoss
 from torchrl_dceo.data import make_replay_buffer
-from torchrl_dceo.modules import (
-    DistributionalGreedyActor,
-    DuelingDistribution,
-    OptionDistributionalQValueActor,
-)
+from torchrl_dceo.modules import DuelingDistribution, OptionDistributionalQValueActor
 from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, mlp_net
-from torchrl_dceo.objectives import CategoricalDQNLoss, OptionDistributionalDQNLoss
+from torchrl_dceo.objectives import OptionDistributionalDQNLoss
 
 OBS, ACTIONS, ATOMS, OPTIONS, BATCH, GAMMA = 6, 4, 11, 3, 16, 0.5
 DUELING = DuelingDistribution(ATOMS, ACTIONS)
@@ -317,3 +316,29 @@ def test_learns_the_distribution_of_a_coin():
     # 1 lies halfway between the atoms 0.8 and 1.2, so its mass goes to both.
     assert float(probabilities[zero]) == pytest.approx(0.7, abs=0.08)
     assert float(probabilities[one : one + 2].sum()) == pytest.approx(0.3, abs=0.08)
+
+
+def test_a_module_of_ones_own_with_its_atoms():
+    torch.manual_seed(9)
+    heads = nn.Sequential(StackedNet(network_fn, OPTIONS, DUELING.num_inputs), DUELING)
+    actor = OptionDistributionalQValueActor(
+        heads,
+        num_options=OPTIONS,
+        support=support(),
+        in_keys=["observation"],
+        spec=Categorical(ACTIONS),
+    )
+    module = TensorDictModule(actor.module.module, ["observation"], ["option_action_dist"])
+    settings = {"num_options": OPTIONS, "action_space": "categorical"}
+    with pytest.raises(ValueError, match="support is not known from a TensorDictModule"):
+        OptionDistributionalDQNLoss(module, **settings)
+    losses = [
+        OptionDistributionalDQNLoss(module, support=support(), **settings),
+        OptionDistributionalDQNLoss(actor),
+    ]
+    batch = make_batch()
+    values = []
+    for loss in losses:
+        loss.make_value_estimator(gamma=0.5)
+        values.append(loss(batch.clone())["loss_option"])
+    torch.testing.assert_close(*values)

@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,21 @@ def test_eigenfunctions_are_measured_and_drawn_at_four_headings(tmp_path):
         "correlations.csv",
         "birds_eye.npz",
     }
+
+
+@needs_miniworld
+def test_eigenfunctions_of_an_agent_that_cannot_turn_have_one_heading(tmp_path):
+    tiny = "--frames 400 --num-envs 2 --max-steps 40 --pair-steps 30 --updates 2 --batch-size 40 --views 1"
+    arguments = [*tiny.split(), "--env", "MiniWorldFourRoomsStrafe", "--out", str(tmp_path)]
+    run("miniworld_eigenfunctions", *arguments)
+    assert [row["heading"] for row in correlations(tmp_path)] == [0]
+    # The walks start anywhere: without that, no image of the other rooms would be learned from.
+    sys.path.insert(0, str(ROOT / "recipes"))
+    from miniworld_eigenfunctions import view_settings
+
+    options = {"views": 1, "obs_width": 8, "obs_height": 6, "distinct_walls": False}
+    for name, expected in (("MiniWorldFourRoomsStrafe", "anywhere"), ("MiniWorldFourRooms", None)):
+        assert view_settings(Namespace(env=name, **options)).get("starts") == expected
 
 
 def test_pairs_of_eigenfunctions_lie_within_an_episode():

@@ -14,8 +14,8 @@ sys.path.insert(0, str(RECIPES))
 import hydra  # noqa: E402
 import launch  # noqa: E402
 
+from torchrl_dceo._fast.losses import CategoricalDQNLoss  # noqa: E402
 from torchrl_dceo.agents import AGENTS  # noqa: E402
-from torchrl_dceo.objectives import CategoricalDQNLoss  # noqa: E402
 
 # Of the paper and of the authors' code, for Atari.
 AUTHORS = {

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import shutil
 import signal
 
 import pytest
 import torch
+import torchrl
 from training_runs import logged_frames, rows
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer, train
-from torchrl_dceo.training.checkpoint.files import RunLock, first_difference
+from torchrl_dceo.training.checkpoint.run_directory import RunLock
+from torchrl_dceo.training.errors import RunError
+from torchrl_dceo.typos import first_difference
 
 
 def make_trainer(
@@ -81,10 +87,22 @@ def test_another_configuration_is_refused(finished, change, message):
 
 def test_what_may_change(finished):
     trainer = make_trainer(
-        finished, settings={"note": 1}, total_frames=99, checkpoint_period=50, keep_checkpoints=1
+        finished, settings={"note": 1}, checkpoint_period=50, keep_checkpoints=1, keep_best=True
     )
     assert trainer.resume() == 100
     assert trainer.run()["frames"] == 100  # nothing left to do
+
+
+def test_a_run_does_not_become_shorter(tmp_path):
+    """Not even by going back to an older checkpoint; the end that it had is never too short."""
+    make_trainer(tmp_path, total_frames=190, checkpoint_period=50).run()
+    before = files(tmp_path)
+    for end in (99, 149, 189):
+        sentence = f"total_frames={end} is less than the 200 frames that the run has: give 200 or"
+        with pytest.raises(RunError, match=sentence):
+            make_trainer(tmp_path, total_frames=end).resume()
+    assert files(tmp_path) == before
+    assert make_trainer(tmp_path, total_frames=190).resume() == 200
 
 
 def test_the_same_objects_can_be_resumed(tmp_path):
@@ -111,24 +129,90 @@ def test_there_must_be_a_run_to_resume(tmp_path):
         make_trainer(None).resume()
 
 
+def files(folder) -> dict[str, bytes]:
+    """All that is in a directory, but for the lock's process number."""
+    found = {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    found.pop(str(folder / "run.lock"), None)
+    return found
+
+
+def kill_at_first_checkpoint(trainer: Trainer) -> None:
+    """Leaves what SIGKILL leaves in the middle of the first checkpoint."""
+
+    def die(state):
+        folder = trainer.checkpoints.path / "000000000100"
+        folder.mkdir(parents=True)
+        (folder / "0000-00000000.bin").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    trainer.checkpoints.save = lambda step, state: die(state)
+    with contextlib.suppress(KeyboardInterrupt):
+        trainer.checkpoints.remove_unfinished = lambda: None
+        trainer.run()
+
+
 def test_killed_before_its_first_checkpoint_it_starts_over(tmp_path):
-    trainer = make_trainer(tmp_path)
-    trainer.run()
-    log = rows(tmp_path)
-    for folder in (tmp_path / "checkpoints").iterdir():
-        (folder / "state.json").unlink()
-    other = make_trainer(tmp_path, seed=3)
+    make_trainer(tmp_path / "whole").run()
+    run_dir = tmp_path / "killed"
+    kill_at_first_checkpoint(make_trainer(run_dir))
+    assert len(rows(run_dir)) == 2 and (run_dir / "checkpoints" / "000000000100").is_dir()
+    other = make_trainer(run_dir, seed=3)
     with pytest.raises(ValueError, match=r"train\.seed is 0 there and 3 here"):
         other.resume()
-    again = make_trainer(tmp_path)
-    assert again.resume() == 0 and rows(tmp_path) == []
+    again = make_trainer(run_dir)
+    assert again.resume() == 0 and rows(run_dir) == []
     again.run()
-    assert rows(tmp_path) == log
-    for folder in (tmp_path / "checkpoints").iterdir():
-        (folder / "state.json").unlink()
-    (tmp_path / "run.json").write_text("{")
+    assert rows(run_dir) == rows(tmp_path / "whole")
+    (run_dir / "run.json").write_text("{")
+    shutil.rmtree(run_dir / "checkpoints")
     with pytest.raises(ValueError, match=r"run\.json cannot be read and there is no checkpoint"):
+        make_trainer(run_dir).resume()
+
+
+@pytest.mark.parametrize("loss", ["folder", "indices", "folders"])
+def test_a_run_that_lost_its_checkpoints_does_not_start_over(tmp_path, loss):
+    make_trainer(tmp_path, checkpoint_period=50).run()
+    folders = list((tmp_path / "checkpoints").iterdir())
+    assert len(folders) == 2
+    if loss == "folder":
+        shutil.rmtree(tmp_path / "checkpoints")
+    for folder in folders if loss != "folder" else ():
+        shutil.rmtree(folder) if loss == "folders" else (folder / "state.json").unlink()
+    before = files(tmp_path)
+    trainer = make_trainer(tmp_path)
+    with pytest.raises(
+        RunError, match=r"had a checkpoint after 100 frames .* nothing was changed; put it back, or"
+    ):
+        trainer.resume()
+    with pytest.raises(RunError, match="already holds a run"):
+        make_trainer(tmp_path).run()
+    assert files(tmp_path) == before
+
+
+def test_a_run_of_an_older_version_is_not_started_over_either(tmp_path):
+    """Its run.json says nothing of checkpoints: whether it had any is not known."""
+    make_trainer(tmp_path).run()
+    shutil.rmtree(tmp_path / "checkpoints")
+    content = json.loads((tmp_path / "run.json").read_text())
+    del content["checkpoint"], content["versions"]
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    with pytest.raises(RunError, match="had a checkpoint after an unknown number of frames"):
         make_trainer(tmp_path).resume()
+
+
+def test_other_versions_are_named(tmp_path, caplog, monkeypatch):
+    make_trainer(tmp_path).run()
+    written = json.loads((tmp_path / "run.json").read_text())["versions"]
+    assert written["torch"] == torch.__version__ and written["torchrl_dceo"]
+    make_trainer(tmp_path).resume()
+    assert "other versions" not in caplog.text
+    monkeypatch.setattr(torchrl, "__version__", "9.9")
+    make_trainer(tmp_path).resume()
+    assert f"other versions (torchrl was {written['torchrl']!r} and is '9.9')" in caplog.text
+    caplog.clear()
+    make_trainer(tmp_path).resume()  # said once for each change
+    assert "other versions" not in caplog.text
+    assert json.loads((tmp_path / "run.json").read_text())["resumed"][0]["torchrl"] == "9.9"
 
 
 def test_two_runs_do_not_share_a_directory(runs, tmp_path):

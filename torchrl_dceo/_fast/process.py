@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import mmap
 import sys
 
 import torch
+
+from torchrl_dceo._fast import is_fast
 
 __all__ = ["tune_process"]
 
@@ -18,14 +19,11 @@ _HUGE_STRETCH = 2**28  # bytes
 def tune_process(num_threads: int = 1) -> None:
     """Prepares this process for training small networks on the CPU.
 
-    One thread: the matrices are too small to share out, and runs go side by side instead. And glibc is told to keep
+    One thread: the matrices are too small to share out, and runs go side by side instead. And glibc keeps
     the memory that a training step frees: by default a large tensor is given back to the kernel and fetched again,
     page by page, at the next step (15-40 % of an update's time). What it fetches from then on are huge pages where the
     kernel offers them, as an update walks through more memory than a CPU can translate quickly in pages of 4 KiB (2-4 %
-    of its time). Without glibc only the threads are set.
-
-    Last, tensordict 0.14 asks whether pandas is installed each time that a module writes its output; where it is not,
-    Python searches every folder of its path for it, some 50 µs a module call. That answer is remembered.
+    of its time). Without glibc only the threads are set, and with the optimisations switched off nothing is.
 
     Args:
         num_threads (int, optional): threads of torch's own pool. Default: ``1``.
@@ -39,12 +37,11 @@ def tune_process(num_threads: int = 1) -> None:
     """
     if num_threads < 1:
         raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+    if not is_fast():
+        return
     torch.set_num_threads(num_threads)
     if sys.platform.startswith("linux"):
         _keep_memory()
-    if "pandas" not in sys.modules and importlib.util.find_spec("pandas") is None:
-        # Python's own mark of a module that cannot be imported: a later import fails as it would have anyway.
-        sys.modules["pandas"] = None  # type: ignore[assignment]
 
 
 def _keep_memory() -> None:

@@ -14,23 +14,28 @@ from torchrl_dceo.agents.builders import (
     make_network_fn,
     observation_key,
 )
-from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.agents.configs import DiscoveryConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.modules import CICReward, SkillScores
 from torchrl_dceo.objectives import CICLoss
+from torchrl_dceo.settings import check_at_least, check_positive
 
 
 @dataclass
-class CICConfig(OptionConfig, LearnerConfig):
+class CICConfig(DiscoveryConfig, OptionAgentConfig):
     """Settings of ``cic``: skills, main learner and the length of the pretraining."""
 
-    discovery_frames: int = 100_000  # the same as dceo_two_phase
     cic_features: int = 64  # of the representation and both embeddings; Laskin et al.
     temperature: float = 0.5  # the authors' code
     negatives: Literal["skills", "batch"] = "skills"  # ours: discrete skills can be listed
     entropy_scale: float = 1.0  # α; ours
     skill_scale: float = 1.0  # β; ours: the authors' code has 0, for continuous skills
     num_neighbours: int = 5  # k; ours: batches are small (the authors: 16 in batches of 1024)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, ("temperature",))
+        check_at_least(self, 1, ("cic_features", "num_neighbours"))
 
 
 def make_cic(env: EnvBase, config: CICConfig) -> Agent:

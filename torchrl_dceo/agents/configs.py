@@ -1,68 +1,120 @@
-"""The settings that agents share: main learner, options, Laplacian. Each default is written here, once."""
+"""The settings that agents share: main learner, options, Laplacian. Each default is written here, once.
+
+A comment names the origin of each value. "Tuned" means on Nine Rooms; "the authors" is the code released with the
+paper (Atari), "their later code" the research code published after it (grids, 3D).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["LaplacianConfig", "LearnerConfig", "OptionConfig"]
+from torchrl_dceo.settings import (
+    by_environment,
+    check_at_least,
+    check_between,
+    check_positive,
+    check_types,
+)
+from torchrl_dceo.typos import choices
+
+__all__ = [
+    "DiscoveryConfig",
+    "LaplacianConfig",
+    "LearnerConfig",
+    "OptionAgentConfig",
+    "OptionConfig",
+]
+
+
+_NETWORKS = ("auto", "grid", "nature", "mlp")
+
+
+class _Checked:
+    """The end of every chain of ``__post_init__``: fields are checked by type first, then each class checks ranges."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
 
 @dataclass
-class LearnerConfig:
+class LearnerConfig(_Checked):
     """The main learner: n-step Double DQN with ε-greedy exploration. Every agent has these."""
 
-    lr: float = 1e-4  # the paper, for all deep experiments
+    lr: float = 5e-4  # ours, tuned within the paper's range (1e-3 … 5e-5; it settled on 1e-4)
     adam_eps: float = 1e-8  # torch's default; for all but the main learner
-    main_adam_eps: float = 1e-5  # ours: see docs/options.md (the authors' Atari code: 1.5e-4)
-    gamma: float = 0.99  # the authors' later research code
+    # Ours: with 1e-8 a network that sees no reward dies, with the authors' 1.5e-4 it learns later (docs/options.md).
+    main_adam_eps: float = 1e-5
+    gamma: float = 0.99  # their later code
     n_steps: int = 5  # the paper
-    batch_size: int = 32  # the authors' later research code
-    target_tau: float | None = 0.01  # ours: soft target updates, see docs/options.md; None: hard
-    target_period: int = (
-        250  # hard ones, in updates: 1000 steps at one update per 4, as in the authors' code
-    )
+    batch_size: int = 32  # their later code
+    # Ours: soft target updates, twice as fast as hard ones and steadier (docs/options.md); None: hard ones.
+    target_tau: float | None = 0.01
+    # Updates between hard ones, if target_tau is None: 1000 frames at one update per 4, their later code.
+    target_period: int = 250
     loss_function: str = "smooth_l1"  # the authors clip TD errors
-    eps_init: float = 1.0  # the authors' later research code
-    eps_end: float = 0.1  # the authors' later research code
-    eps_frames: int = 100_000  # frames over which ε falls
-    network: Literal["auto", "grid", "nature", "mlp"] = (
-        "auto"  # auto: grid for images, nature for those of 64 pixels a side or more, mlp for vectors
+    eps_init: float = 1.0  # their later code
+    eps_end: float = 0.1  # their later code
+    eps_frames: int = (
+        210_000  # ours: 70 % of a run of 300,000 (their later code: 10 % of a million)
     )
-    centre_pixels: bool = True  # ours, for every network that sees images: see docs/options.md
+    # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
+    # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
+    # "package.module:function".
+    network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
+    centre_pixels: bool = True  # ours, for every network that reads images (docs/options.md)
     main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
-    main_learner: Literal["network", "table", "rainbow"] = (
-        "network"  # the paper: a table on the cube, Rainbow on Atari (its options too)
-    )
+    # The paper: a table on the cube, Rainbow on Atari (its options too).
+    main_learner: Literal["network", "table", "rainbow"] = "network"
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
     num_atoms: int = 51  # of Rainbow's distributions; Bellemare et al. 2017
     v_max: float = 10.0  # their largest return, and minus the smallest; the authors
-    prioritized: bool = False  # whether transitions are drawn by their last error
+    prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
     priority_beta: float = 0.5  # how much weights correct for it; the authors: constant
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, ("lr", "adam_eps", "main_adam_eps", "main_pixel_scale", "v_max"))
+        check_positive(self, ("max_grad_norm", "target_tau", "table_step_size"))
+        check_between(self, ("gamma", "target_tau", "eps_init", "eps_end", "table_step_size"))
+        check_between(self, ("priority_beta",))
+        check_at_least(self, 0, ("priority_alpha",))
+        check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
+        check_at_least(self, 2, ("num_atoms",))
+        if isinstance(self.network, str) and ":" not in self.network:
+            if self.network not in _NETWORKS:
+                raise ValueError(
+                    f"network is {choices(self.network, _NETWORKS)}, package.module:function"
+                )
+
 
 @dataclass
-class OptionConfig:
+class OptionConfig(_Checked):
     """A set of options and how they are used."""
 
-    num_options: int = 10  # the paper: 10, 3 on the cube, 5 in 3D and Atari
-    option_prob: float = 0.9  # μ; the paper: see each recipe
+    num_options: int = by_environment(10)  # the paper, on grids (3 on the cube, 5 in 3D and Atari)
+    option_prob: float = by_environment(0.8)  # μ; the paper, online on Nine Rooms and Maze
     option_duration: float = 10.0  # D; the paper, everywhere
-    option_eps: float = 0.01  # the authors' later research code
-    options_across_episodes: bool = (
-        False  # the paper; in the authors' code an option outlives its episode
-    )
-    option_gamma: float | None = (
-        0.95  # ours, see docs/options.md; None: the main learner's, as the paper
-    )
-    independent_networks: bool = False  # one network an option instead of a shared trunk
-    options_per_update: int | None = None  # None: all; the authors' code trains 1 or 3
-    average_options: bool = False  # act by soft target networks, see docs/options.md
-    one_step_options: bool = (
-        True  # ours: see docs/options.md; the paper's options take n steps, as the main learner
-    )
+    option_eps: float = 0.01  # their later code
+    options_across_episodes: bool = False  # the paper; True: as in the authors' code
+    option_gamma: float | None = 0.95  # ours (docs/options.md); None: the main learner's, the paper
+    independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
+    options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
+    # True: act by the target networks, averages of the learned weights; higher climbs, less coverage (docs/options.md).
+    average_options: bool = False
+    # Ours: higher climbs than over n steps, which is the paper's (docs/options.md).
+    one_step_options: bool = True
+    # One's own, functions or their names; see torchrl_dceo.modules.OptionExplorationModule.
+    selection: str | Callable | None = None  # None: uniform, the paper
+    termination: str | Callable | None = None  # None: 1/D, the paper
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 1, ("num_options", "option_duration", "options_per_update"))
+        check_between(self, ("option_prob", "option_eps", "option_gamma"))
 
     @property
     def option_successor(self) -> str:
@@ -71,17 +123,47 @@ class OptionConfig:
 
 
 @dataclass
-class LaplacianConfig:
+class OptionAgentConfig(OptionConfig, LearnerConfig):
+    """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
+
+
+@dataclass
+class DiscoveryConfig(_Checked):
+    """Options that are discovered without reward first, then frozen."""
+
+    discovery_frames: int = by_environment(100_000)  # T_discovery; ours: a third of the run
+    option_prob: float = 0.9  # μ; the paper, two phases on Nine Rooms and Maze
+    eps_frames: int = 140_000  # ours: 70 % of what discovery leaves
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 1, ("discovery_frames",))
+
+
+@dataclass
+class LaplacianConfig(_Checked):
     """The representation f and the rewards made from it."""
 
     dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
     objective: Literal["generalized", "graph_drawing", "allo"] = "generalized"  # the paper
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
-    barrier: float = 0.1  # ours: above half of the eigenvalues wanted, see docs/representation.md
-    estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
+    # Ours: above half of the eigenvalues that are followed, and not much (docs/representation.md).
+    barrier: float = 0.1
+    estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     pair_steps: int = 1  # between the states of a pair; the paper (the authors' code: n)
     skip_first: bool = True  # ours: the first eigenfunction is constant
-    signs: Literal["+", "-", "both"] = "+"  # the paper
-    reward_mode: Literal["telescoped", "discounted", "potential"] = (
-        "potential"  # ours, the policies of the authors' telescoped one: see docs/options.md
-    )
+    # Ours: with both signs ten options, as many as the paper has on grids (docs/options.md).
+    num_options: int = 5
+    # Ours: with one sign it is chance whether any option leads to the goal (docs/options.md); the paper: "+".
+    signs: Literal["+", "-", "both"] = "both"
+    # Ours: the policies of the authors' telescoped one, learned sooner (docs/options.md).
+    reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"
+    encoder: str | Callable | None = None  # the network of f, as network; None: the same
+    # What options follow: called as EigenReward(encoder, num_options, successor=…) is, it returns a module that writes
+    # option_reward [*, N]. None: the eigenfunctions, the paper.
+    option_reward: str | Callable | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, ("barrier",))
+        check_at_least(self, 1, ("dimensions", "pair_steps"))

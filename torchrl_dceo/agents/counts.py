@@ -11,13 +11,18 @@ from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.modules import CountBonus
+from torchrl_dceo.settings import check_at_least
 
 
 @dataclass
 class CountsConfig(DDQNConfig):
     """Settings of ``counts``: those of ``ddqn`` and the weight of the bonus."""
 
-    bonus_scale: float = 0.1  # β; tuned on Nine Rooms; the paper's search: 1e-4, 1e-3, 1e-2, 0.1, 1
+    bonus_scale: float = 0.1  # β; ours, tuned within the paper's search (1e-4, 1e-3, 1e-2, 0.1, 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 0, ("bonus_scale",))
 
 
 def make_counts(env: EnvBase, config: CountsConfig) -> Agent:

@@ -17,24 +17,30 @@ from torchrl_dceo.agents.builders import (
     make_network_fn,
     observation_key,
 )
-from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.agents.configs import LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.objectives import GraphDrawingLoss
+from torchrl_dceo.settings import check_at_least, check_positive
 
 
 @dataclass
-class DCOConfig(OptionConfig, LearnerConfig):
+class DCOConfig(OptionAgentConfig):
     """Settings of ``dco``: one eigenfunction, its options and the main learner."""
 
     num_options: int = 1  # eigenfunctions followed: one is what the method is
     signs: Literal["+", "-", "both"] = "both"  # ours: an option to each end of the eigenfunction
-    norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.; log1p as in dceo
-    barrier: float = 0.1  # as in dceo: with 1 two of three seeds never learned (results/tuning)
-    estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
-    reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"  # as in dceo
+    norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.
+    # As in dceo: with 1 two of three seeds never learned Nine Rooms (results/tuning).
+    barrier: float = LaplacianConfig.barrier
+    estimator: Literal["pairs", "split"] = LaplacianConfig.estimator  # as in dceo
+    # As in dceo.
+    reward_mode: Literal["telescoped", "discounted", "potential"] = LaplacianConfig.reward_mode
     discovery_frames: int | None = None  # None: online, as Jinnai et al.; else as dceo_two_phase
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, ("barrier",))
+        check_at_least(self, 1, ("discovery_frames",))
         if self.num_options != 1:
             raise ValueError(
                 f"dco follows one eigenfunction, so num_options must be 1, got {self.num_options}: "

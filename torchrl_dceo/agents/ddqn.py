@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torchrl.envs import EnvBase
 from torchrl.modules import EGreedyModule
 
+from torchrl_dceo._fast.actors import PolicySequence
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.builders import (
     make_main_learner,
@@ -15,7 +16,6 @@ from torchrl_dceo.agents.builders import (
     make_targets,
 )
 from torchrl_dceo.agents.configs import LearnerConfig
-from torchrl_dceo.modules.policy import PolicySequence
 
 
 @dataclass

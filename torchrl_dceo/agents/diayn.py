@@ -13,17 +13,15 @@ from torchrl_dceo.agents.builders import (
     make_network_fn,
     observation_key,
 )
-from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.agents.configs import DiscoveryConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.modules import DIAYNReward
 from torchrl_dceo.objectives import DIAYNLoss
 
 
 @dataclass
-class DIAYNConfig(OptionConfig, LearnerConfig):
-    """Settings of ``diayn``: skills, main learner and the length of the pretraining."""
-
-    discovery_frames: int = 100_000  # the same as dceo_two_phase, as in the paper
+class DIAYNConfig(DiscoveryConfig, OptionAgentConfig):
+    """Settings of ``diayn``: skills, main learner and the pretraining of ``dceo_two_phase``, as in the paper."""
 
 
 def make_diayn(env: EnvBase, config: DIAYNConfig) -> Agent:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torchrl.envs import EnvBase
 
+from torchrl_dceo._fast.actors import PolicySequence
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.builders import (
     make_main_learner,
@@ -13,18 +14,26 @@ from torchrl_dceo.agents.builders import (
     make_replay_settings,
     make_targets,
 )
-from torchrl_dceo.agents.configs import LearnerConfig
+from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
 from torchrl_dceo.modules import EZGreedyModule
-from torchrl_dceo.modules.policy import PolicySequence
+from torchrl_dceo.settings import by_environment, check_at_least, check_between
 
 
 @dataclass
 class EZGreedyConfig(LearnerConfig):
     """Settings of ``ez_greedy``: those of the main learner and of the repetitions."""
 
-    option_prob: float = 0.9  # μ; the paper: see each recipe (1 is the published method)
+    # μ, as for options: the paper (1 is the published method).
+    option_prob: float = by_environment(OptionConfig.option_prob)
     zeta_exponent: float = 2.0  # k; the paper, after Dabney et al.
     max_duration: int = 10_000  # ours: the zeta distribution is cut here
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, ("option_prob",))
+        check_at_least(self, 1, ("max_duration",))
+        if not self.zeta_exponent > 1:
+            raise ValueError(f"zeta_exponent must be above 1, got {self.zeta_exponent}")
 
 
 def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 from torchrl.envs import EnvBase
 
+from torchrl_dceo._fast.actors import PolicySequence
 from torchrl_dceo.agents.agent import Agent, Phase
 from torchrl_dceo.agents.builders import (
     make_explorer,
@@ -17,7 +18,6 @@ from torchrl_dceo.agents.builders import (
     make_targets,
 )
 from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
-from torchrl_dceo.modules.policy import PolicySequence
 
 
 def make_option_agent(

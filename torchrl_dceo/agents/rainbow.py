@@ -39,11 +39,14 @@ class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
     """Settings of ``rainbow_dceo``: those of ``dceo``, with the authors' values for Atari, ``rainbow``'s among them."""
 
     num_options: int = 5  # the paper, in 3D and Atari
+    option_prob: float = 0.9  # the paper, in 3D and Atari
+    signs: Literal["+", "-", "both"] = "+"  # the paper
     option_gamma: float | None = None  # the authors: the main learner's
     one_step_options: bool = False  # the authors: n steps, as the main learner
     dimensions: int | None = 20  # the authors
     norm: Literal["squared", "log1p"] = "log1p"  # the authors
-    barrier: float = 1.0  # the authors: no factor
+    # The authors weigh orthogonality by 1 against a smoothness without our factor ½: 0.5 here.
+    barrier: float = 0.5
     reward_mode: Literal["telescoped", "discounted", "potential"] = "telescoped"  # the authors
 
 

@@ -16,6 +16,7 @@ from torchrl_dceo.agents.builders import (
 )
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.modules import RNDBonus, RunningNormalizer
+from torchrl_dceo.settings import check_at_least, check_positive
 
 
 @dataclass
@@ -26,6 +27,12 @@ class RNDConfig(DDQNConfig):
     rnd_features: int = 128  # ours: outputs of predictor and random network (Burda et al.: 512)
     observation_clip: float = 5.0  # Burda et al.: normalised observations lie within ±5
     predictor_fraction: float = 1.0  # ours: batches are small (Burda et al.: 0.25 of large ones)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 0, ("bonus_scale",))
+        check_at_least(self, 1, ("rnd_features",))
+        check_positive(self, ("observation_clip", "predictor_fraction"))
 
 
 def make_rnd(env: EnvBase, config: RNDConfig) -> Agent:

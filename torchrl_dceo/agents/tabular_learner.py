@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import DQNLoss, LossModule
 
+from torchrl_dceo._fast.actors import GreedyActor, PolicySequence
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.builders import make_targets
 from torchrl_dceo.agents.configs import LearnerConfig
 from torchrl_dceo.envs import num_states
-from torchrl_dceo.modules import GreedyActor
-from torchrl_dceo.modules.policy import PolicySequence
 
 __all__ = ["AdamWithTables", "StateTable", "with_tabular_learner"]
 

@@ -1,19 +1,128 @@
-"""The reader: n-step transitions made from single steps when sampling."""
+"""Which entries of a step are stored, and the n-step transitions made from them when sampling."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from tensordict import NestedKey, TensorDict
+from tensordict import NestedKey, TensorDict, unravel_key
 from torch import Tensor
 
-from torchrl_dceo.data.columns import Columns
+from torchrl_dceo._fast import is_fast
 from torchrl_dceo.data.ring import StreamRing
 
-__all__ = ["NStepReader"]
+__all__ = ["Columns", "NStepReader"]
+
+# What a buffer stores or writes into its samples under a name of its own.
+OWN_KEYS = (
+    "next",
+    "successor",
+    "window",
+    "later",
+    "index",
+    "steps_to_next_obs",
+    "priority_weight",
+    "reward",
+    "end",
+    "done",
+    "terminated",
+    "truncated",
+)
+
+
+def _unravel(keys: NestedKey | Sequence[NestedKey]) -> tuple[NestedKey, ...]:
+    return tuple(unravel_key(key) for key in ([keys] if isinstance(keys, str) else keys))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The entries of a step that a replay buffer keeps.
+
+    Args:
+        observations (sequence of NestedKey): observations, which may be stacks of frames.
+        states (sequence of NestedKey): other entries that belong to a state.
+        steps (sequence of NestedKey): entries that belong to a step (the action, the option, ...).
+        frame_stack (int, optional): frames in an observation. Defaults to ``1``.
+        stack_dim (int, optional): the dimension along which they are stacked. Defaults to ``-3``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.data.nstep import Columns
+        >>> columns = Columns(["pixels"], [], ["action"], frame_stack=4)
+        >>> stack = torch.arange(4).view(1, 4, 1, 1)
+        >>> columns.newest_frame(stack).flatten()
+        tensor([3])
+    """
+
+    observations: Sequence[NestedKey]
+    states: Sequence[NestedKey]
+    steps: Sequence[NestedKey]
+    frame_stack: int = 1
+    stack_dim: int = -3
+
+    def __post_init__(self) -> None:
+        for name in ("observations", "states", "steps"):
+            object.__setattr__(self, name, _unravel(getattr(self, name)))
+        names = list(self.keys())
+        if not self.observations:
+            raise ValueError("observation_keys must name at least one entry, got none.")
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"The key {name!r} is named twice: every entry is stored once.")
+            root = name if isinstance(name, str) else name[0]
+            if root in OWN_KEYS:
+                raise ValueError(f"The key {name!r} is one that the buffer writes: leave it out.")
+        flat = [name if isinstance(name, str) else ".".join(name) for name in names]
+        for name in flat:
+            if flat.count(name) > 1:
+                raise ValueError(f"Two keys would be saved under the name {name!r}: rename one.")
+        if self.frame_stack < 1:
+            raise ValueError(f"frame_stack must be at least 1, got {self.frame_stack}.")
+        if self.stack_dim >= 0:
+            raise ValueError(f"stack_dim must be negative, got {self.stack_dim}.")
+
+    def keys(self) -> tuple[NestedKey, ...]:
+        """All keys."""
+        return (*self.observations, *self.states, *self.steps)
+
+    def _channels(self, stack: Tensor) -> int:
+        channels, rest = divmod(stack.shape[self.stack_dim], self.frame_stack)
+        if rest or not channels:
+            raise ValueError(
+                f"An observation of shape {tuple(stack.shape)} cannot be cut into "
+                f"frame_stack={self.frame_stack} equal frames along dimension {self.stack_dim}."
+            )
+        return channels
+
+    def newest_frame(self, stack: Tensor) -> Tensor:
+        """The last frame of a stack (a view), or the observation itself without stacking."""
+        if self.frame_stack == 1:
+            return stack
+        channels = self._channels(stack)
+        return stack.narrow(self.stack_dim, stack.shape[self.stack_dim] - channels, channels)
+
+    def older_frames(self, stack: Tensor) -> Tensor:
+        """All frames of a stack but the last, ``[B, frame_stack - 1, ...]``, oldest first."""
+        channels = self._channels(stack)
+        frames = stack.unflatten(self.stack_dim, (self.frame_stack, channels))
+        return frames.movedim(self.stack_dim - 1, 1)[:, :-1]
+
+    def stack(self, frames: Tensor) -> Tensor:
+        """Frames ``[B, frame_stack, ...]``, oldest first, as a stack ``[B, ...]``."""
+        moved = frames.movedim(1, self.stack_dim - 1)
+        return moved.flatten(self.stack_dim - 1, self.stack_dim)
+
+    def spec(self) -> dict[str, int | list[str]]:
+        """A description in plain values, to tell whether two buffers hold the same entries."""
+        keys = {
+            name: [key if isinstance(key, str) else ".".join(key) for key in getattr(self, name)]
+            for name in ("observations", "states", "steps")
+        }
+        return {**keys, "frame_stack": self.frame_stack, "stack_dim": self.stack_dim}
 
 
 class NStepReader:
@@ -181,6 +290,8 @@ def _flags(end: Tensor) -> dict[str, Tensor]:
 
 
 def _tensordict(entries: dict[NestedKey, Any], size: torch.Size) -> TensorDict:
+    if not is_fast():
+        return TensorDict(entries, batch_size=size)
     # The entries are known to be tensors of `size` rows on one device. The checks of the public
     # constructor would cost as much as reading them.
     flat = {key: value for key, value in entries.items() if isinstance(key, str)}

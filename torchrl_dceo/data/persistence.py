@@ -15,13 +15,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["load_state", "save_state"]
+__all__ = ["copied", "load_state", "save_state", "sync_directory", "write_file"]
 
 _INDEX = "state.json"
 _FORMAT = "torchrl_dceo state 1"
 _CHUNK = 1 << 24  # bytes written at a time
 _SMALL = 1 << 20  # bytes of a tensor that gets a file of its own
 _SAMPLE = 1 << 18  # bytes by which it is judged whether a tensor is worth compressing
+_MOST_PACKED = 1100  # zlib makes at most about 1030 bytes of one
+_LARGEST_INDEX = 1 << 28  # bytes
+
+
+def copied(value: Any) -> Any:
+    """Nested dictionaries and lists with copies of their tensors.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.data.persistence import copied
+        >>> x = torch.zeros(2)
+        >>> copied({"a": [x, 1]})["a"][0] is x
+        False
+    """
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
@@ -77,7 +96,36 @@ class _File:
         return {"bytes": self.size, "crc32": self.checksum}
 
 
-def _sync_directory(path: Path) -> None:
+def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Puts a whole file in the place of another one, in one step that survives a power failure.
+
+    Args:
+        path (path-like): the file; its directory must be there.
+        data (bytes): what it holds.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from torchrl_dceo.data.persistence import write_file
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_file(f"{folder}/a.txt", b"new")
+        ...     [path.name for path in pathlib.Path(folder).iterdir()]
+        ['a.txt']
+    """
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
     """Makes renames within a directory survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -152,13 +200,9 @@ def save_state(
     finally:
         files[small] = shared.close()
     payload = json.dumps({"files": files, "tree": tree}, allow_nan=False).encode()
-    temporary = directory / f"{_INDEX}.{token}"
-    with temporary.open("wb") as file:
-        file.write(_framed(payload))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / _INDEX)
-    _sync_directory(directory)
+    write_file(directory / _INDEX, _framed(payload))
+    # A new directory is an entry of its parent.
+    sync_directory(directory.parent)
     for old in [*directory.glob("*.bin"), *directory.glob(f"{_INDEX}.*")]:
         if old.name not in files:
             old.unlink()
@@ -171,6 +215,8 @@ def _framed(payload: bytes) -> bytes:
 
 
 def _read_index(path: Path) -> Any:
+    if path.stat().st_size > _LARGEST_INDEX:
+        raise ValueError(f"{path} is not a state saved by torchrl_dceo: it is too large.")
     data = path.read_bytes()
     start, end = len(_framed(b"")) - len(b"}\n"), -len(b"}\n")
     payload = data[start:end]
@@ -186,7 +232,8 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Loads what :func:`save_state` saved; checks size and checksum of every file.
 
     Large tensors that were not compressed are mapped from their files, not read into memory, and the
-    mapping is private: changing them does not change the files.
+    mapping is private: changing them does not change the files. An index that was tampered with is refused: one that
+    names files outside the directory, places outside a file, or more bytes than a file can hold.
 
     Args:
         path (path-like): the directory.
@@ -194,8 +241,24 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     directory = Path(path)
     if not (directory / _INDEX).is_file():
         raise FileNotFoundError(f"No saved state in {directory}: it has no file {_INDEX}.")
+    try:
+        return _load(directory)
+    except (KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+        # Its checksums hold, but it is not what save_state writes.
+        raise ValueError(
+            f"The saved state is damaged: {directory / _INDEX} cannot be understood "
+            f"({type(error).__name__}: {error})."
+        ) from None
 
+
+def _load(directory: Path) -> dict[str, Any]:
     index = _read_index(directory / _INDEX)
+    for name in index["files"]:
+        # Also a link that leads out of the directory.
+        if name != Path(name).name or (directory / name).is_symlink():
+            raise ValueError(
+                f"The saved state is damaged: {directory / _INDEX} names {name!r}, no file of its directory."
+            )
     files = {name: _read(directory / name, facts) for name, facts in index["files"].items()}
 
     def decode(node: Any) -> Any:
@@ -227,8 +290,17 @@ def _read(path: Path, facts: dict[str, int]) -> np.ndarray:
 
 
 def _tensor(data: np.ndarray, node: dict[str, Any]) -> Tensor:
-    dtype, shape = getattr(torch, node["dtype"]), torch.Size(node["shape"])
-    size, offset = shape.numel() * dtype.itemsize, node["offset"]
+    dtype, dimensions, offset = getattr(torch, node["dtype"]), node["shape"], node["offset"]
+    numbers = [*dimensions, offset]
+    if not isinstance(dtype, torch.dtype) or any(type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(f"The saved state is damaged: it holds no tensor of the kind {node}.")
+    size = math.prod(dimensions) * dtype.itemsize
+    held = len(data) * _MOST_PACKED if node["zlib"] else len(data) - offset
+    if size > held:
+        raise ValueError(
+            f"The saved state is damaged: a tensor of {size} bytes is not in a file of {len(data)}."
+        )
+    shape = torch.Size(dimensions)
     if size == 0:
         return torch.empty(shape, dtype=dtype)
     data = _unpacked(data, size) if node["zlib"] else data[offset : offset + size]
@@ -238,12 +310,26 @@ def _tensor(data: np.ndarray, node: dict[str, Any]) -> Tensor:
 
 
 def _unpacked(packed: np.ndarray, size: int) -> np.ndarray:
-    """The bytes before compression, without a second copy of all of them."""
+    """The bytes before compression, without a second copy of all of them, and never more than there should be."""
     data, filled, unpacker = np.empty(size, dtype=np.uint8), 0, zlib.decompressobj()
     for start in range(0, len(packed), _SAMPLE):
-        piece = np.frombuffer(
-            unpacker.decompress(packed[start : start + _SAMPLE].data), dtype=np.uint8
-        )
-        data[filled : filled + len(piece)] = piece
-        filled += len(piece)
+        pending: Any = packed[start : start + _SAMPLE].data
+        while True:
+            # One byte more than fits shows that there are too many.
+            most = min(_CHUNK, size - filled + 1)
+            try:
+                piece = np.frombuffer(unpacker.decompress(pending, most), dtype=np.uint8)
+            except zlib.error as error:
+                raise ValueError(f"The saved state is damaged: {error}.") from None
+            if filled + len(piece) > size:
+                raise ValueError(
+                    f"The saved state is damaged: it unpacks to more than {size} bytes."
+                )
+            data[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            pending = unpacker.unconsumed_tail
+            if not len(pending) and len(piece) < most:
+                break
+    if filled != size:
+        raise ValueError(f"The saved state is damaged: it unpacks to {filled} of {size} bytes.")
     return data

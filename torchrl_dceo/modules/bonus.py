@@ -1,52 +1,161 @@
-"""Exploration bonuses, added to the reward of a sampled batch: by perfect counts and by random network distillation."""
+"""Exploration bonuses, added to the reward of a sampled batch, and the running statistics that they are scaled by."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 
-from torchrl_dceo.modules.running import RunningMoments, RunningNormalizer
+from torchrl_dceo.modules.rewards import KeyedModule
 
-__all__ = ["CountBonus", "RNDBonus"]
+__all__ = ["CountBonus", "RNDBonus", "RunningMoments", "RunningNormalizer"]
 
 
-class _Bonus(TensorDictModuleBase):
-    """Adds β times a bonus to the reward; a subclass says which."""
+class RunningMoments(nn.Module):
+    """Mean and variance over all batches so far, one for each feature, saved with the module.
+
+    Batches are merged by the parallel formula of Chan, Golub & LeVeque (1983), which loses no precision to large
+    means.
+
+    Args:
+        shape (sequence of int): the shape of one sample. Default: ``()``, a number.
+
+    Keyword Args:
+        eps (float): added to the variance before its root is taken. Default: ``1e-8``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules import RunningMoments
+        >>> moments = RunningMoments()
+        >>> moments.update(torch.tensor([1.0, 2.0]))
+        >>> moments.update(torch.tensor([3.0]))
+        >>> moments.mean, moments.var
+        (tensor(2.), tensor(0.6667))
+    """
+
+    count: Tensor
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, shape: Sequence[int] = (), *, eps: float = 1e-8) -> None:
+        super().__init__()
+        if not eps > 0:
+            raise ValueError(f"eps must be positive, got {eps}")
+        self.eps = eps
+        # int64: a float32 stops counting single samples after 16 million.
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(tuple(shape)))
+        self.register_buffer("var", torch.ones(tuple(shape)))
+
+    @property
+    def std(self) -> Tensor:
+        """The standard deviation, never 0."""
+        return (self.var + self.eps).sqrt()
+
+    @torch.no_grad()
+    def update(self, batch: Tensor) -> None:
+        """Counts a batch ``[*, *shape]``."""
+        shape = self.mean.shape
+        if batch.shape[batch.ndim - len(shape) :] != shape:
+            raise ValueError(
+                f"statistics of samples of shape {tuple(shape)} cannot take a batch of {tuple(batch.shape)}"
+            )
+        rows = batch.reshape(-1, *shape).to(self.mean.dtype)
+        if not rows.shape[0]:
+            return
+        self.count += rows.shape[0]
+        weight = (rows.shape[0] / self.count.double()).to(rows.dtype)
+        mean = rows.mean(0)
+        variance = (rows - mean).square().mean(0)
+        delta = mean - self.mean
+        self.mean += weight * delta
+        self.var.lerp_(variance, weight)
+        self.var += weight * (1 - weight) * delta.square()
+
+
+class RunningNormalizer(RunningMoments):
+    """Observations minus their mean, divided by their standard deviation, clipped: each pixel by its own statistics.
+
+    Calling it changes nothing; :meth:`update` counts a batch, once, however many networks begin with the module.
+    A pixel that never changed and now does is far from its mean: it is clipped, and so seen as new.
+
+    Args:
+        shape (sequence of int): the shape of one observation.
+
+    Keyword Args:
+        clip (float): the largest absolute value of the result. Default: ``5.0``, as in Burda et al. (2019).
+        eps (float): added to the variance before its root is taken. Default: ``1e-8``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.modules import RunningNormalizer
+        >>> normalize = RunningNormalizer((2,))
+        >>> normalize.update(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
+        >>> normalize(torch.tensor([[2.0, 7.0], [9.0, 8.0]]))
+        tensor([[1., 0.],
+                [5., 5.]])
+    """
+
+    def __init__(self, shape: Sequence[int], *, clip: float = 5.0, eps: float = 1e-8) -> None:
+        super().__init__(shape, eps=eps)
+        if not (clip > 0 and math.isfinite(clip)):
+            raise ValueError(f"clip must be positive and finite, got {clip}")
+        self.clip = clip
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Normalises observations ``[*, *shape]`` of any dtype."""
+        return ((observation.to(self.mean.dtype) - self.mean) / self.std).clamp(
+            -self.clip, self.clip
+        )
+
+
+class _Bonus(KeyedModule):
+    """Adds β times a bonus to the reward; a subclass computes it."""
 
     logged_keys = ("bonus",)
 
-    def __init__(self, read: NestedKey, scale: float, reward_key: NestedKey) -> None:
+    def __init__(self, scale: float) -> None:
         super().__init__()
         if not (scale >= 0 and math.isfinite(scale)):
             raise ValueError(f"scale must be finite and not negative, got {scale}")
         self.scale = scale
-        self.in_keys = [read, reward_key]
-        self.out_keys = [reward_key, "bonus"]
+
+    @property
+    @abstractmethod
+    def _read_key(self) -> NestedKey:
+        """The entry that the bonus is computed from."""
+
+    def _keys_read(self) -> list[NestedKey]:
+        return [self._read_key, self.tensor_keys.reward]
+
+    def _keys_written(self) -> list[NestedKey]:
+        return [self.tensor_keys.reward, *self.logged_keys]
 
     @abstractmethod
     def _bonus(self, entry: Tensor) -> Tensor:
         """The bonus of the batch, before β, from the entry that is read."""
 
+    # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
+    @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes reward + β·bonus, and the bonus itself."""
-        read, reward_key = self.in_keys
-        entry = tensordict.get(read, None)
+        entry = tensordict.get(self._read_key, None)
         if entry is None:
             raise KeyError(
-                f"{type(self).__name__} reads {read!r}, which the batch does not hold: name it among the entries that "
-                "the replay buffer gives for next states"
+                f"{type(self).__name__} reads {self._read_key!r}, which the batch does not hold: name it among the "
+                "entries that the replay buffer gives for next states"
             )
-        reward = tensordict.get(reward_key)
+        reward = tensordict.get(self.tensor_keys.reward)
         bonus = self._bonus(entry).to(reward.dtype).view(reward.shape)
-        tensordict.set(reward_key, reward + self.scale * bonus)
+        tensordict.set(self.tensor_keys.reward, reward + self.scale * bonus)
         tensordict.set("bonus", bonus)
         return tensordict
 
@@ -78,6 +187,22 @@ class CountBonus(_Bonus):
                 [0.0100]])
     """
 
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            state_id (NestedKey): the number of the state after the transition.
+            reward (NestedKey): the reward that is added to.
+        """
+
+        state_id: NestedKey = ("next", "state_id")
+        reward: NestedKey = ("next", "reward")
+
+    @property
+    def _read_key(self) -> NestedKey:
+        return self.tensor_keys.state_id
+
     def __init__(
         self,
         bonus: Callable[[Tensor], Tensor],
@@ -86,8 +211,9 @@ class CountBonus(_Bonus):
         state_key: NestedKey = ("next", "state_id"),
         reward_key: NestedKey = ("next", "reward"),
     ) -> None:
-        super().__init__(state_key, scale, reward_key)
+        super().__init__(scale)
         self._of_states = bonus
+        self.set_keys(state_id=state_key, reward=reward_key)
 
     def _bonus(self, entry: Tensor) -> Tensor:
         return self._of_states(entry)
@@ -135,6 +261,22 @@ class RNDBonus(_Bonus):
         True
     """
 
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            observation (NestedKey): the observation after the transition.
+            reward (NestedKey): the reward that is added to.
+        """
+
+        observation: NestedKey = ("next", "pixels")
+        reward: NestedKey = ("next", "reward")
+
+    @property
+    def _read_key(self) -> NestedKey:
+        return self.tensor_keys.observation
+
     def __init__(
         self,
         predictor: nn.Module,
@@ -145,12 +287,13 @@ class RNDBonus(_Bonus):
         observation_key: NestedKey = ("next", "pixels"),
         reward_key: NestedKey = ("next", "reward"),
     ) -> None:
-        super().__init__(observation_key, scale, reward_key)
+        super().__init__(scale)
         self.predictor = predictor
         self.target = target
         self.normalizer = normalizer
         # Errors of untrained networks can be as small as 1e-4: the usual 1e-8 would weigh in.
         self.errors = RunningMoments(eps=1e-12)
+        self.set_keys(observation=observation_key, reward=reward_key)
 
     def _bonus(self, entry: Tensor) -> Tensor:
         observation = entry if entry.is_floating_point() else entry.float()  # as RNDLoss does

@@ -1,19 +1,19 @@
-"""Distributions of returns over fixed atoms: the layer that makes them, and the greedy actor that reads them."""
+"""Distributions of returns over fixed atoms: their layers, and the options as one actor over them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 import torch
-from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModule, dispatch
+from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torchrl.data import Categorical, TensorSpec
-from torchrl.modules import DistributionalQValueActor
+from torchrl.data import TensorSpec
 
-from torchrl_dceo._fast.parameters import output_of
+from torchrl_dceo._fast.actors import expected_value
+from torchrl_dceo.modules.option_actor import OptionHead, OptionQValueActor
 
-__all__ = ["DistributionalGreedyActor", "DuelingDistribution", "expected_value", "make_support"]
+__all__ = ["DuelingDistribution", "OptionDistributionalQValueActor", "make_support"]
 
 
 def make_support(num_atoms: int = 51, v_max: float = 10.0, v_min: float | None = None) -> Tensor:
@@ -35,19 +35,6 @@ def make_support(num_atoms: int = 51, v_max: float = 10.0, v_min: float | None =
     if not v_min < v_max:
         raise ValueError(f"v_min must be smaller than v_max, got {v_min} and {v_max}")
     return torch.linspace(v_min, v_max, num_atoms)
-
-
-def expected_value(log_probabilities: Tensor, support: Tensor) -> Tensor:
-    r"""The action values :math:`Q(a) = \sum_k z_k p_k(a)` of log-probabilities ``[*, K, A]``, as ``[*, A]``.
-
-    Examples:
-        >>> import torch
-        >>> from torchrl_dceo.modules.distributional import expected_value
-        >>> probabilities = torch.tensor([[0.5, 1.0], [0.5, 0.0]])  # two atoms, two actions
-        >>> expected_value(probabilities.log(), torch.tensor([0.0, 2.0]))
-        tensor([1., 0.])
-    """
-    return torch.einsum("...ka,k->...a", log_probabilities.exp(), support)
 
 
 class DuelingDistribution(nn.Module):
@@ -94,59 +81,99 @@ class DuelingDistribution(nn.Module):
         return logits.log_softmax(-2)
 
 
-class DistributionalGreedyActor(DistributionalQValueActor):
-    """A :class:`~torchrl.modules.DistributionalQValueActor` that keeps to one device.
-
-    The same entries with the same values: the action of the largest expected return, and under ``action_value`` the
-    log-probabilities ``[*, atoms, A]``. TorchRL's actor asks at every call whether any of them is positive, for which
-    an accelerator has to stop and answer, and normalises them a second time if it does not know that they are.
+class DistributionHead(OptionHead):
+    """Runs an option network that gives distributions, checks its output, and takes the expectation.
 
     Args:
-        module (nn.Module): maps an observation to log-probabilities ``[*, atoms, A]``, e.g. a network that ends in a
-            :class:`DuelingDistribution`.
+        module (nn.Module): the network.
+        num_options (int): N.
+        num_actions (int): A.
+        support (Tensor): the atoms.
+    """
+
+    support: Tensor
+
+    def __init__(
+        self, module: nn.Module, num_options: int, num_actions: int, support: Tensor
+    ) -> None:
+        super().__init__(module, num_options, num_actions)
+        self.register_buffer("support", support.clone())
+
+    def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the values ``[*, N, A]`` and the log-probabilities ``[*, N, K, A]``."""
+        log_probabilities = self._checked(
+            self.module(*observations),
+            (self.num_options, self.support.numel(), self.num_actions),
+            "options, atoms, actions",
+            "end it in a DuelingDistribution behind a MultiHeadNet or StackedNet",
+        )
+        return expected_value(log_probabilities, self.support), log_probabilities
+
+
+class OptionDistributionalQValueActor(OptionQValueActor):
+    r"""All N options' distributions of returns in one pass, and the action values that they expect.
+
+    The options of ``rainbow_dceo``: categorical distributions over fixed atoms (C51, `Bellemare et al., 2017
+    <https://arxiv.org/abs/1707.06887>`_), one head an option. It writes the log-probabilities ``option_action_dist`` of
+    shape ``[*, N, atoms, A]`` and their expectation ``option_action_value`` ``[*, N, A]``,
+    :math:`Q_o(s, a) = \sum_k z_k p_k(s, a; o)`, which is all that
+    :class:`~torchrl_dceo.modules.OptionExplorationModule` reads.
+
+    Args:
+        module (nn.Module): maps observations to log-probabilities ``[*, N, atoms, A]``: a
+            :class:`~torchrl_dceo.modules.networks.MultiHeadNet` (or
+            :class:`~torchrl_dceo.modules.networks.StackedNet`) and a
+            :class:`~torchrl_dceo.modules.distributional.DuelingDistribution` after it.
 
     Keyword Args:
-        support (Tensor): the atoms; see :func:`make_support`.
-        in_keys (sequence of NestedKey): what the module reads.
-        spec (TensorSpec): the action spec, categorical.
+        num_options (int): number of options, N.
+        support (Tensor): the atoms; see :func:`~torchrl_dceo.modules.distributional.make_support`.
+        in_keys (sequence of NestedKey): the observations that the module reads.
+        spec (TensorSpec): the action spec, unbatched or batched.
+        action_value_key (NestedKey, optional): where the values are written. Default: ``"option_action_value"``.
+        action_dist_key (NestedKey, optional): where the log-probabilities are written. Default:
+            ``"option_action_dist"``.
 
     Examples:
         >>> import torch
         >>> from tensordict import TensorDict
         >>> from torchrl.data import Categorical
-        >>> from torchrl_dceo.modules import DistributionalGreedyActor
+        >>> from torchrl_dceo.modules import OptionDistributionalQValueActor
         >>> from torchrl_dceo.modules.distributional import DuelingDistribution, make_support
-        >>> net = torch.nn.Sequential(torch.nn.Linear(6, 51 * 5), DuelingDistribution(51, 4))
-        >>> actor = DistributionalGreedyActor(net, support=make_support(), in_keys=["observation"], spec=Categorical(4))
-        >>> td = actor(TensorDict({"observation": torch.randn(3, 6)}, [3]))
-        >>> td["action"].shape, td["action_value"].shape
-        (torch.Size([3]), torch.Size([3, 51, 4]))
+        >>> from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
+        >>> dueling = DuelingDistribution(num_atoms=51, num_actions=4)
+        >>> heads = MultiHeadNet(lambda out: mlp_net(6, out), num_heads=3, head_shape=dueling.num_inputs)
+        >>> actor = OptionDistributionalQValueActor(
+        ...     torch.nn.Sequential(heads, dueling), num_options=3, support=make_support(51, 10.0),
+        ...     in_keys=["observation"], spec=Categorical(4)
+        ... )
+        >>> td = actor(TensorDict({"observation": torch.zeros(5, 6)}, [5]))
+        >>> td["option_action_dist"].shape, td["option_action_value"].shape
+        (torch.Size([5, 3, 51, 4]), torch.Size([5, 3, 4]))
     """
 
     def __init__(
-        self, module: nn.Module, *, support: Tensor, in_keys: list[str], spec: TensorSpec
+        self,
+        module: nn.Module,
+        *,
+        num_options: int,
+        support: Tensor,
+        in_keys: Sequence[NestedKey],
+        spec: TensorSpec,
+        action_value_key: NestedKey = "option_action_value",
+        action_dist_key: NestedKey = "option_action_dist",
     ) -> None:
-        if not isinstance(spec, Categorical):
-            raise TypeError(
-                f"DistributionalGreedyActor writes categorical actions, got a spec of type {type(spec).__name__}"
-            )
         super().__init__(
-            module, support=support, in_keys=in_keys, spec=spec, make_log_softmax=False
+            module,
+            num_options=num_options,
+            in_keys=in_keys,
+            spec=spec,
+            action_value_key=action_value_key,
+            head=partial(DistributionHead, support=support),
+            further_keys=[action_dist_key],
         )
 
-    @dispatch(auto_batch_size=False)
-    def forward(
-        self,
-        tensordict: TensorDictBase,
-        tensordict_out: TensorDictBase | None = None,
-        **kwargs: Any,
-    ) -> TensorDictBase:
-        """Writes the greedy action and the log-probabilities."""
-        if tensordict_out is not None or kwargs or self._select_before_return:
-            return super().forward(tensordict, tensordict_out, **kwargs)
-        network: TensorDictModule = self.module[0]
-        log_probabilities = output_of(network, tensordict, self.action_value_key)
-        values = expected_value(log_probabilities, self.support)
-        tensordict.set("action", values.argmax(-1))
-        tensordict.set(self.action_value_key, log_probabilities)
-        return tensordict
+    @property
+    def support(self) -> Tensor:
+        """The atoms."""
+        return self.module.support

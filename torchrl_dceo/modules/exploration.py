@@ -1,26 +1,245 @@
-"""Exploration with options: the behaviour of the paper's Algorithm 1, per environment of the batch."""
+"""Exploration with options: the behaviour of the paper's Algorithm 1, and what every option-driven explorer shares.
+
+The option that acts is an entry of the tensordict, carried from step to step by the environment's
+:class:`~torchrl.envs.TensorDictPrimer`, and never an attribute of the module. One policy therefore serves a single
+environment, batched environments and any number of worker processes.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase, dispatch
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
-from torchrl.data import TensorSpec
+from torchrl.data import Bounded, OneHot, TensorSpec
+from torchrl.envs import TensorDictPrimer
+from torchrl.envs.utils import ExplorationType, exploration_type
 
-from torchrl_dceo.modules.temporally_extended import (
-    NO_OPTION,
-    TemporallyExtendedExploration,
-    check_probability,
-)
+from torchrl_dceo.modules.option_actor import action_leaf
+from torchrl_dceo.modules.rewards import EigenReward
 
 __all__ = [
+    "NO_OPTION",
     "OptionExplorationModule",
+    "TemporallyExtendedExploration",
     "uniform_selection",
     "value_termination",
 ]
+
+NO_OPTION = -1
+
+
+class CarriedPrimer(TensorDictPrimer):
+    """A primer whose entries outlive their episode: what an episode ends with is what the next one begins with."""
+
+    # Of the step before a reset, which TorchRL's reset does not get. Both happen in one call of the environment, so
+    # there is nothing here to be saved.
+    _last: TensorDictBase | None = None
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        out = super()._step(tensordict, next_tensordict)
+        self._last = out.select(*self.primers.keys(True, True))
+        return out
+
+    def _reset(
+        self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        # Only at the end of an episode does a mask name the environments to reset.
+        ended = tensordict.get(self.reset_key, None) is not None
+        if ended and self._last is not None:
+            return tensordict_reset.update(self._last)
+        return super()._reset(tensordict, tensordict_reset)
+
+
+class TemporallyExtendedExploration(TensorDictModuleBase):
+    """What every option-driven explorer shares: when to explore, for how long, and how ε decays.
+
+    A subclass defines how an option starts, whether it ends here, and which action it takes; see
+    :class:`OptionExplorationModule` for the meaning of the arguments.
+    """
+
+    def __init__(
+        self,
+        spec: TensorSpec,
+        *,
+        eps_init: float,
+        eps_end: float,
+        annealing_num_steps: int,
+        annealing_start: int,
+        option_prob: float,
+        action_key: NestedKey,
+        option_key: NestedKey,
+        is_init_key: NestedKey,
+        action_mask_key: NestedKey | None = None,
+        across_episodes: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value in (
+            ("eps_init", eps_init),
+            ("eps_end", eps_end),
+            ("option_prob", option_prob),
+        ):
+            check_probability(name, value)
+        if eps_end > eps_init:
+            raise ValueError(f"eps_end must not exceed eps_init, got {eps_end} > {eps_init}")
+        if annealing_num_steps < 1:
+            raise ValueError(f"annealing_num_steps must be at least 1, got {annealing_num_steps}")
+        if annealing_start < 0:
+            raise ValueError(f"annealing_start must not be negative, got {annealing_start}")
+        leaf = action_leaf(spec, action_key)
+        self.num_actions = int(leaf.space.n)
+        self._one_hot_dtype = leaf.dtype if isinstance(leaf, OneHot) else None
+        self.annealing_num_steps = annealing_num_steps
+        self.annealing_start = annealing_start
+        self.option_prob = option_prob
+        self.action_key = action_key
+        self.option_key = option_key
+        self.is_init_key = is_init_key
+        self.action_mask_key = action_mask_key
+        self.across_episodes = across_episodes
+        # Buffers, so that they are saved with the policy and sent to worker processes with its weights.
+        self.register_buffer("eps_init", torch.tensor(float(eps_init)))
+        self.register_buffer("eps_end", torch.tensor(float(eps_end)))
+        self.register_buffer("eps", torch.tensor(float(eps_init)))
+        self.register_buffer("frames", torch.tensor(0))
+
+    def step(self, frames: int = 1) -> None:
+        """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on."""
+        # The buffers are written in place: collectors hold references to them.
+        self.frames.add_(frames)
+        progress = (self.frames - self.annealing_start) / self.annealing_num_steps
+        self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, progress.clamp_(0, 1)))
+
+    def make_tensordict_primer(self) -> TensorDictPrimer:
+        """Returns the transform that makes the environment carry the explorer's state, and reset it if need be."""
+        specs, defaults = {}, {}
+        for key, (low, high, default) in self._state().items():
+            specs[key] = Bounded(low, high, shape=(), dtype=torch.int64)
+            defaults[key] = default
+        primer = CarriedPrimer if self.across_episodes else TensorDictPrimer
+        return primer(specs, default_value=defaults, expand_specs=True)
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Replaces the greedy action where the environment explores, and writes the explorer's state."""
+        option = tensordict.get(self.option_key, None)
+        if option is None:
+            raise KeyError(
+                f"{type(self).__name__} reads its state under {self.option_key!r}, which is not in the "
+                "tensordict: append make_tensordict_primer() to the environment's transforms"
+            )
+        if exploration_type() not in (ExplorationType.RANDOM, None):
+            self._write(tensordict, torch.full_like(option, NO_OPTION), None)
+            return tensordict
+        # Algorithm 1, vectorised: every branch is computed, masks choose.
+        continues = (option != NO_OPTION) & ~self._ends(tensordict, option)
+        if not self.across_episodes:
+            continues &= ~self._is_init(tensordict).view(option.shape)
+        explore_draw, start_draw = torch.rand((2, *option.shape), device=option.device).unbind()
+        explores = (explore_draw < self.eps) & ~continues
+        starts = explores & (start_draw < self.option_prob)
+        option = torch.where(continues, option, NO_OPTION)
+        option = torch.where(starts, self._start(tensordict), option)
+        random_action = self._random_action(tensordict, option.shape, option.device)
+        action = torch.where(explores, random_action, self._action_index(tensordict))
+        option_action = self._option_action(tensordict, option, random_action)
+        action = torch.where(option != NO_OPTION, option_action, action)
+        self._set_action(tensordict, action)
+        self._write(tensordict, option, starts)
+        return tensordict
+
+    def _mask(self, tensordict: TensorDictBase) -> Tensor | None:
+        """Which actions are allowed, bool ``[*, A]``; ``None`` if all are."""
+        key = self.action_mask_key
+        if key is None:
+            return None
+        mask = tensordict.get(key, None)
+        if mask is None:
+            raise KeyError(
+                f"{type(self).__name__} reads {key!r}, which is not in the tensordict: append TorchRL's ActionMask() "
+                "to the environment's transforms, or leave out action_mask_key"
+            )
+        shape = (*tensordict.get(self.option_key).shape, self.num_actions)
+        if mask.shape != shape or mask.dtype != torch.bool:
+            raise ValueError(
+                f"the action mask {key!r} must be boolean and of shape {shape}, got {mask.dtype} and "
+                f"{tuple(mask.shape)}"
+            )
+        return mask
+
+    def _random_action(
+        self, tensordict: TensorDictBase, shape: torch.Size, device: torch.device
+    ) -> Tensor:
+        """A uniformly random action for every environment, among those allowed."""
+        mask = self._mask(tensordict)
+        if mask is None:
+            return torch.randint(self.num_actions, shape, device=device)
+        weights = mask.reshape(-1, self.num_actions).to(torch.float32)
+        return torch.multinomial(weights, 1).view(shape)
+
+    def _is_init(self, tensordict: TensorDictBase) -> Tensor:
+        is_init = tensordict.get(self.is_init_key, None)
+        if is_init is None:
+            raise KeyError(
+                f"{type(self).__name__} needs {self.is_init_key!r} to end options with their episode: append TorchRL's "
+                "InitTracker() to the environment's transforms"
+            )
+        return is_init
+
+    def _action_index(self, tensordict: TensorDictBase) -> Tensor:
+        action = tensordict.get(self.action_key)
+        return action if self._one_hot_dtype is None else action.to(torch.int64).argmax(-1)
+
+    def _set_action(self, tensordict: TensorDictBase, action: Tensor) -> None:
+        if self._one_hot_dtype is not None:
+            action = torch.nn.functional.one_hot(action, self.num_actions).to(self._one_hot_dtype)
+        tensordict.set(self.action_key, action)
+
+    def _write(self, tensordict: TensorDictBase, option: Tensor, starts: Tensor | None) -> None:
+        """Writes the option that acts now, which is also the state handed to the next step."""
+        if starts is None:
+            starts = torch.zeros_like(option, dtype=torch.bool)
+        tensordict.set(self.option_key, option)
+        tensordict.set(unravel_key(("next", self.option_key)), option)
+        tensordict.set(self._start_key, starts)
+
+    def _sibling_key(self, suffix: str) -> NestedKey:
+        """The option key with a suffix, in the same place: ``option_start`` beside ``option``."""
+        *path, name = (self.option_key,) if isinstance(self.option_key, str) else self.option_key
+        return unravel_key((*path, f"{name}_{suffix}"))
+
+    @property
+    def _start_key(self) -> NestedKey:
+        return self._sibling_key("start")
+
+    @abstractmethod
+    def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
+        """Lowest, highest and reset value of each entry of the explorer's state."""
+
+    @abstractmethod
+    def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
+        """Where the running option ends before this step."""
+
+    @abstractmethod
+    def _start(self, tensordict: TensorDictBase) -> Tensor:
+        """The option that would start in each environment."""
+
+    @abstractmethod
+    def _option_action(
+        self, tensordict: TensorDictBase, option: Tensor, random_action: Tensor
+    ) -> Tensor:
+        """The action of the running option in each environment (anything where there is none)."""
+
+
+def check_probability(name: str, value: float) -> None:
+    """Refuses a number outside [0, 1]."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie in [0, 1], got {value}")
+
 
 Selection = Callable[[TensorDictBase, int], Tensor]
 Termination = Callable[[TensorDictBase, Tensor], Tensor]
@@ -40,11 +259,26 @@ def uniform_selection(tensordict: TensorDictBase, num_options: int) -> Tensor:
 
 
 def value_termination(
-    tensordict: TensorDictBase, option: Tensor, action_value_key: NestedKey = "option_action_value"
+    tensordict: TensorDictBase,
+    option: Tensor,
+    action_value_key: NestedKey = "option_action_value",
+    *,
+    reward: EigenReward | None = None,
 ) -> Tensor:
     """Ends an option where no action has a positive value, as covering eigenoptions do with exact values.
 
-    Pass it as ``termination`` to :class:`OptionExplorationModule` instead of the geometric length.
+    Pass it as ``termination`` to :class:`OptionExplorationModule` instead of the geometric length. Options that learned
+    from an :class:`~torchrl_dceo.modules.EigenReward` in its mode ``"potential"`` have values Q + f(s), which are
+    compared with f(s): pass that module, ``functools.partial(value_termination, reward=eigen_reward)``.
+
+    Args:
+        tensordict (TensorDictBase): holds the values ``[*, N, A]`` and, with ``reward``, the encoder's entries.
+        option (Tensor): the option of each environment.
+        action_value_key (NestedKey, optional): where the values are. Default: ``"option_action_value"``.
+
+    Keyword Args:
+        reward (EigenReward, optional): the module that the options learned from. Default: ``None``: their values are
+            plain returns.
 
     Examples:
         >>> import torch
@@ -55,7 +289,11 @@ def value_termination(
         >>> value_termination(td, torch.tensor([0])), value_termination(td, torch.tensor([1]))
         (tensor([True]), tensor([False]))
     """
-    return _values_of(tensordict.get(action_value_key), option).amax(-1) <= 0
+    best = _values_of(tensordict.get(action_value_key), option).amax(-1)
+    if reward is None:
+        return best <= 0
+    offset = reward.value_offset(tensordict)
+    return best <= offset.gather(-1, option.clamp(min=0).unsqueeze(-1)).squeeze(-1)
 
 
 def _values_of(option_action_value: Tensor, option: Tensor) -> Tensor:
@@ -90,13 +328,15 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_prob (float, optional): μ, the probability that exploring starts an option. Default: ``0.9``.
         option_duration (float, optional): D, the mean number of steps of an option. Default: ``10``.
         option_eps (float, optional): probability of a uniformly random action inside an option. Default: ``0.0``.
-        across_episodes (bool, optional): whether an option goes on in the next episode, as in the authors' released
+        across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
             environment. Default: :func:`uniform_selection`.
         termination (callable, optional): ``termination(tensordict, option)`` returns for each environment the
             probability that its option ends before this step (booleans count as 0 and 1). Default: the constant 1/D.
         action_key, option_key, is_init_key, action_value_key (NestedKey, optional): the names of the entries.
+        action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``, as in TorchRL's
+            ``EGreedyModule``: random actions and those of options are then among them. Default: ``None``, no mask.
 
     Examples:
         >>> import torch
@@ -130,6 +370,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_key: NestedKey = "option",
         is_init_key: NestedKey = "is_init",
         action_value_key: NestedKey = "option_action_value",
+        action_mask_key: NestedKey | None = None,
     ) -> None:
         super().__init__(
             spec,
@@ -141,6 +382,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             action_key=action_key,
             option_key=option_key,
             is_init_key=is_init_key,
+            action_mask_key=action_mask_key,
             across_episodes=across_episodes,
         )
         if num_options < 1:
@@ -155,6 +397,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         self.termination = termination
         self.action_value_key = action_value_key
         self.in_keys = [action_key, action_value_key, option_key, is_init_key]
+        if action_mask_key is not None:
+            self.in_keys.append(action_mask_key)
         self.out_keys = [action_key, option_key, unravel_key(("next", option_key)), self._start_key]
 
     def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
@@ -172,12 +416,30 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         return torch.rand(option.shape, device=option.device) < probability
 
     def _start(self, tensordict: TensorDictBase) -> Tensor:
-        return self.selection(tensordict, self.num_options)
+        option = self.selection(tensordict, self.num_options)
+        shape = tensordict.get(self.option_key).shape
+        if option.shape != shape or option.dtype != torch.int64:
+            raise ValueError(
+                f"selection must return one int64 option per environment, shape {tuple(shape)}, got {option.dtype} of "
+                f"shape {tuple(option.shape)}"
+            )
+        # Looking at the values waits for an accelerator, so our own draw is taken on trust.
+        if self.selection is not uniform_selection:
+            low, high = int(option.min()), int(option.max())
+            if low < 0 or high >= self.num_options:
+                raise ValueError(
+                    f"selection must return options from 0 to {self.num_options - 1}, got {low} to {high}"
+                )
+        return option
 
     def _option_action(
         self, tensordict: TensorDictBase, option: Tensor, random_action: Tensor
     ) -> Tensor:
-        action = _values_of(tensordict.get(self.action_value_key), option).argmax(-1)
+        values = _values_of(tensordict.get(self.action_value_key), option)
+        mask = self._mask(tensordict)
+        if mask is not None:
+            values = values.masked_fill(~mask, -torch.inf)
+        action = values.argmax(-1)
         if self.option_eps == 0:
             return action
         randomly = torch.rand(option.shape, device=option.device) < self.option_eps

@@ -14,9 +14,11 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 
 from torchrl_dceo._fast.parameters import output_of, swapped
+from torchrl_dceo.objectives._barrier import AutomaticBarrier
 
-__all__ = ["Estimator", "Reduction", "RepresentationLoss"]
+__all__ = ["Barrier", "Estimator", "Reduction", "RepresentationLoss"]
 
+Barrier = float | Literal["auto"]
 Estimator = Literal["pairs", "split"]
 Reduction = Literal["mean", "sum", "none"]
 
@@ -31,6 +33,14 @@ def check_positive(name: str, value: float) -> None:
     """Refuse a number that is not positive and finite."""
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be positive and finite, got {value}.")
+
+
+def check_barrier(value: Barrier) -> None:
+    """Refuse a barrier that is neither a positive number nor ``"auto"``."""
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"barrier must be 'auto' or a positive number, got {value!r}.")
+    if not isinstance(value, str):
+        check_positive("barrier", value)
 
 
 class RepresentationLoss(LossModule):
@@ -64,6 +74,8 @@ class RepresentationLoss(LossModule):
     encoder_network: TensorDictModule
     encoder_network_params: TensorDictParams
     target_encoder_network_params: TensorDictParams
+    # The barrier that follows the data; None where the user chose a number, or where there is no barrier.
+    automatic_barrier: AutomaticBarrier | None
 
     def __init__(
         self,
@@ -88,6 +100,7 @@ class RepresentationLoss(LossModule):
         check_choice("reduction", reduction, get_args(Reduction))
         self.estimator = estimator
         self.reduction = reduction
+        self.automatic_barrier = None
         self.convert_to_functional(encoder, "encoder_network", create_target_params=False)
         self.set_keys(successor=successor)
 
@@ -117,7 +130,8 @@ class RepresentationLoss(LossModule):
         Returns:
             TensorDict: ``loss_laplacian`` (a scalar, or of the batch's shape with
             ``reduction="none"``), and the detached scalars ``smoothness`` and ``orthogonality``
-            (always means over the batch).
+            (always means over the batch). With ``barrier="auto"`` also ``barrier``, as used for this
+            batch, and ``collapsed``, the number of dimensions that have collapsed (not among ``out_keys``).
         """
         f, f_successor = self._encode(tensordict)
         batch_shape, dimensions = f.shape[:-1], f.shape[-1]
@@ -132,6 +146,9 @@ class RepresentationLoss(LossModule):
             raise ValueError(
                 f"estimator='split' needs an even batch of at least 2 states, got {size}."
             )
+        automatic = self.automatic_barrier
+        if automatic is not None and torch.is_grad_enabled():
+            automatic.update(rows, successor_rows)
         loss, smoothness, orthogonality = self._terms(rows, successor_rows)
         if self.reduction == "mean":
             loss = loss.mean()
@@ -148,6 +165,9 @@ class RepresentationLoss(LossModule):
                 "orthogonality": orthogonality.detach().mean(),
             }
         )
+        if automatic is not None:
+            out.set("barrier", automatic.value.clone())
+            out.set("collapsed", automatic.collapsed.sum().to(torch.float32))
         self._clear_weakrefs(tensordict, out, "encoder_network_params")
         return out
 

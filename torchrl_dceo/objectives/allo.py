@@ -7,10 +7,13 @@ from tensordict import NestedKey
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from torchrl_dceo.objectives._barrier import AutomaticBarrier
 from torchrl_dceo.objectives._representation import (
+    Barrier,
     Estimator,
     Reduction,
     RepresentationLoss,
+    check_barrier,
     check_positive,
 )
 
@@ -52,9 +55,11 @@ class ALLOLoss(RepresentationLoss):
             module shares its parameters with ``encoder_network_params``.
 
     Keyword Args:
-        barrier (float): the initial barrier b. The equilibrium is stable for b > 2. Defaults to
-            ``2.0``, from where it grows.
-        dual_step_size (float): step size of the duals. Defaults to ``1e-4`` (the authors' code).
+        barrier (float or str): b. ``"auto"`` (default) keeps it at twice an estimate of λ_d, saved with the loss, as
+            for :class:`GraphDrawingLoss`: it does not grow, and the three arguments about its growth have no use. A
+            number is the initial barrier, from where it grows; the authors prove the equilibrium stable for b > 2.
+        dual_step_size (float): step size of the duals; with the automatic barrier, times b/2, so that it is the same
+            at b = 2. Defaults to ``1e-4`` (the authors' code), for some 10⁵ updates: short runs need more.
         barrier_step_size (float): step size of the barrier; 0 keeps it. Defaults to ``1.0`` (the
             authors' code).
         max_barrier (float): the barrier stops growing here. Defaults to ``1e4`` (the authors'
@@ -107,7 +112,7 @@ class ALLOLoss(RepresentationLoss):
         self,
         encoder: TensorDictModuleBase,
         *,
-        barrier: float = 2.0,
+        barrier: Barrier = "auto",
         dual_step_size: float = 1e-4,
         barrier_step_size: float = 1.0,
         max_barrier: float = 1e4,
@@ -118,14 +123,15 @@ class ALLOLoss(RepresentationLoss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(encoder, estimator=estimator, successor=successor, reduction=reduction)
-        check_positive("barrier", barrier)
+        check_barrier(barrier)
         check_positive("dual_step_size", dual_step_size)
         check_positive("max_dual", max_dual)
         if barrier_step_size < 0:
             raise ValueError(f"barrier_step_size must not be negative, got {barrier_step_size}.")
-        if max_barrier < barrier:
+        initial = 2.0 if isinstance(barrier, str) else float(barrier)
+        if max_barrier < initial:
             raise ValueError(
-                f"max_barrier must not be below the initial barrier {barrier}, got {max_barrier}."
+                f"max_barrier must not be below the initial barrier {initial}, got {max_barrier}."
             )
         if not 0 < squared_error_rate <= 1:
             raise ValueError(f"squared_error_rate must lie in (0, 1], got {squared_error_rate}.")
@@ -134,13 +140,22 @@ class ALLOLoss(RepresentationLoss):
         self.max_barrier = max_barrier
         self.max_dual = max_dual
         self.squared_error_rate = squared_error_rate
-        self.register_buffer("barrier", torch.tensor(float(barrier)))
+        self.register_buffer("barrier", torch.tensor(initial))
+        if barrier == "auto":
+            # The stopped gradients halve the push of the barrier: a dimension collapses at λ = b, not at 2b.
+            self.automatic_barrier = AutomaticBarrier(2.0)
         # [d, d], lower triangular; d is known at the first forward pass or when a state_dict is
         # loaded.
         self.register_buffer("duals", torch.zeros(0, 0))
         self.register_buffer("squared_errors", torch.zeros(0, 0))
         self.register_buffer("num_dual_steps", torch.zeros((), dtype=torch.int64))
         self._pending: tuple[Tensor, Tensor] | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # A number takes the place of the automatic barrier; LossModule copies it into the buffer.
+        if name == "barrier" and isinstance(value, int | float):
+            self.automatic_barrier = None
+        super().__setattr__(name, value)
 
     @property
     def eigenvalues(self) -> Tensor:
@@ -151,7 +166,7 @@ class ALLOLoss(RepresentationLoss):
 
     @torch.no_grad()
     def dual_step(self) -> None:
-        """Move duals and barrier by the errors of the last forward pass that had gradients enabled.
+        """Move duals and (unless it is automatic) barrier by the errors of the last forward pass that had gradients enabled.
 
         The duals ascend along the errors; the barrier grows with the moving average of the squared
         errors. The errors are used up: a second call without a forward pass between is refused, so
@@ -163,12 +178,20 @@ class ALLOLoss(RepresentationLoss):
             )
         errors, squared_errors = self._pending
         self._pending = None
-        self.duals.add_(errors, alpha=self.dual_step_size).clamp_(-self.max_dual, self.max_dual)
+        if self.automatic_barrier is None:
+            self.duals.add_(errors, alpha=self.dual_step_size)
+        else:
+            # Duals are in units of the eigenvalues and the barrier damps them: where one is small, so is their step.
+            self.duals.addcmul_(
+                errors, self.barrier.to(errors.dtype), value=self.dual_step_size / 2
+            )
+        self.duals.clamp_(-self.max_dual, self.max_dual)
         rate = torch.where(self.num_dual_steps == 0, 1.0, self.squared_error_rate)
         self.squared_errors.lerp_(squared_errors, rate.to(squared_errors.dtype))
-        # A single estimate of a square may be negative; the barrier never falls.
-        growth = self.squared_errors.clamp_min(0).mean()
-        self.barrier.add_(self.barrier_step_size * growth).clamp_(max=self.max_barrier)
+        if self.automatic_barrier is None:
+            # A single estimate of a square may be negative; the barrier never falls.
+            growth = self.squared_errors.clamp_min(0).mean()
+            self.barrier.add_(self.barrier_step_size * growth).clamp_(max=self.max_barrier)
         self.num_dual_steps.add_(1)
 
     def _terms(self, f: Tensor, f_successor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -179,6 +202,8 @@ class ALLOLoss(RepresentationLoss):
             raise ValueError(
                 f"the duals are for {self.duals.shape[0]} dimensions, but the encoder's output has {dimensions}."
             )
+        if self.automatic_barrier is not None:
+            self.barrier.copy_(self.automatic_barrier.value)
         duals, barrier = self.duals.to(f.dtype), self.barrier.to(f.dtype)
         smoothness = 0.5 * (f - f_successor).square().sum(-1)
         estimate = self._pairs if self.estimator == "pairs" else self._split

@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor, nn
 
 from torchrl_dceo._fast.parameters import swapped
-from torchrl_dceo.objectives._skills import NO_SKILL, Reduction, SkillLoss
+from torchrl_dceo.objectives.diayn import NO_SKILL, Reduction, SkillLoss
 
 __all__ = ["CICLoss"]
 

@@ -12,6 +12,7 @@ from tensordict import NestedKey
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from torchrl_dceo.objectives._barrier import AutomaticBarrier
 from torchrl_dceo.objectives._orthogonality import (
     Coefficients,
     Norm,
@@ -19,14 +20,19 @@ from torchrl_dceo.objectives._orthogonality import (
     split_orthogonality,
 )
 from torchrl_dceo.objectives._representation import (
+    Barrier,
     Estimator,
     Reduction,
     RepresentationLoss,
+    check_barrier,
     check_choice,
-    check_positive,
 )
 
 __all__ = ["GeneralizedLaplacianLoss", "GraphDrawingLoss"]
+
+# The automatic barrier in units of the estimated λ_d. With squared norms a dimension collapses at λ = 2β, with log
+# norms at about 0.7β.
+_FACTORS = {"squared": 1.0, "log1p": 3.0}
 
 
 class GraphDrawingLoss(RepresentationLoss):
@@ -48,8 +54,8 @@ class GraphDrawingLoss(RepresentationLoss):
 
     With a finite barrier β the optimum is shrunk,
     :math:`\mathbb E f_i^2 = 1 - \lambda_i / (2\beta)`, and a dimension with
-    :math:`\lambda_i \ge 2\beta` collapses to 0. Eigenvalues lie in [0, 2], so β > 1 is always safe;
-    the smooth eigenfunctions that make options have small ones.
+    :math:`\lambda_i \ge 2\beta` collapses to 0. Eigenvalues lie in [0, 2], so β > 1 is always safe, but far above
+    the eigenvalues that are wanted it drowns their differences in noise. By default β follows an estimate of λ_d.
 
     The batch must be drawn uniformly: prioritized sampling changes the measure under which f is
     orthonormal.
@@ -61,8 +67,11 @@ class GraphDrawingLoss(RepresentationLoss):
     Keyword Args:
         coefficients (sequence of float, optional): c_1 ≥ … ≥ c_d > 0, one per dimension. Defaults
             to all ones.
-        barrier (float): β, the weight of the orthogonality. It may be reassigned during training.
-            Defaults to ``1.0``.
+        barrier (float or str): β, the weight of the orthogonality: a number, or ``"auto"`` (default), where running
+            averages, saved with the loss, estimate λ_d, the largest Rayleigh quotient in the span of f, and β stays
+            safely above half of it (at λ_d itself; three times that with log norms). A dimension that collapses
+            nevertheless is counted in ``collapsed``, named in a warning, and raised again. It may be reassigned
+            during training.
         estimator (str): how E[·]² is estimated without bias from the states s of the batch.
             ``"pairs"`` (default): a U-statistic over all ordered pairs of different states.
             ``"split"``: the two halves of the batch, paired one to one, as with the two independent
@@ -114,17 +123,16 @@ class GraphDrawingLoss(RepresentationLoss):
         encoder: TensorDictModuleBase,
         *,
         coefficients: Sequence[float] | Tensor | None = None,
-        barrier: float = 1.0,
+        barrier: Barrier = "auto",
         estimator: Estimator = "pairs",
         norm: Norm = "squared",
         successor: NestedKey = "next",
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(encoder, estimator=estimator, successor=successor, reduction=reduction)
-        check_positive("barrier", barrier)
         check_choice("norm", norm, get_args(Norm))
-        self.barrier = barrier
         self.norm = norm
+        self.barrier = barrier
         self.coefficients = None if coefficients is None else tuple(map(float, coefficients))
         if self.coefficients is not None:
             positive = all(c > 0 and math.isfinite(c) for c in self.coefficients)
@@ -134,6 +142,21 @@ class GraphDrawingLoss(RepresentationLoss):
                     f"coefficients must be positive and must not increase, got {self.coefficients}."
                 )
         self._table: Coefficients | None = None
+
+    @property
+    def barrier(self) -> float | Tensor:
+        """β: the number given, or where the automatic one stands now."""
+        automatic = self.automatic_barrier
+        return self._barrier if automatic is None else automatic.value
+
+    @barrier.setter
+    def barrier(self, value: Barrier) -> None:
+        check_barrier(value)
+        if value == "auto":
+            self.automatic_barrier = AutomaticBarrier(_FACTORS[self.norm])
+        else:
+            self.automatic_barrier = None
+            self._barrier = value
 
     def _coefficients(self, dimensions: int) -> Sequence[float]:
         """c_1, …, c_d for the encoder's number of dimensions, known at the first forward pass."""
@@ -163,7 +186,10 @@ class GraphDrawingLoss(RepresentationLoss):
         smoothness = 0.5 * (f - f_successor).square() @ table.c
         estimate = pairs_orthogonality if self.estimator == "pairs" else split_orthogonality
         orthogonality = estimate(f, table, self.norm)
-        return smoothness + self.barrier * orthogonality, smoothness, orthogonality
+        barrier = self.barrier
+        if isinstance(barrier, Tensor):
+            barrier = barrier.to(f.dtype)
+        return smoothness + barrier * orthogonality, smoothness, orthogonality
 
 
 class GeneralizedLaplacianLoss(GraphDrawingLoss):
@@ -206,7 +232,7 @@ class GeneralizedLaplacianLoss(GraphDrawingLoss):
         self,
         encoder: TensorDictModuleBase,
         *,
-        barrier: float = 1.0,
+        barrier: Barrier = "auto",
         estimator: Estimator = "pairs",
         norm: Norm = "squared",
         successor: NestedKey = "next",

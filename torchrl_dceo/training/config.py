@@ -6,9 +6,15 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
+
+from torchrl_dceo.settings import check_at_least, check_between, check_types
+from torchrl_dceo.typos import choices
+
 __all__ = [
     "CollectorConfig",
     "CollectorKind",
+    "RunConfig",
     "TrainConfig",
 ]
 
@@ -20,41 +26,51 @@ class TrainConfig:
     Examples:
         >>> from torchrl_dceo.training import TrainConfig
         >>> TrainConfig(total_frames=20_000, checkpoint_period=5000).update_period
-        4
+        8
         >>> TrainConfig(log_period=1000, checkpoint_period=1500)
         Traceback (most recent call last):
         ValueError: checkpoint_period must be a multiple of log_period (1000), got 1500: ...
     """
 
-    total_frames: int = 300_000
-    update_period: int = 4  # frames per update; the authors' later research code
-    learning_starts: int = 1000  # frames before the first update; the same
-    replay_capacity: int | None = None  # rows; None: room for the whole run
-    replay_storage: Literal["memory", "memmap"] = (
-        "memory"  # memmap: in files, for more than memory holds
-    )
+    total_frames: int = 300_000  # ours: half an hour of two cores; the paper's curves are longer
+    # Frames per update; ours: half as many updates as the authors' later research code (4), Nine Rooms is learned too.
+    update_period: int = 8
+    learning_starts: int = 1000  # frames before the first update; the authors' later research code
+    replay_capacity: int | None = None  # rows; None: room for the whole run (the authors: 1M)
+    # Ours; memmap: in files, for more than memory holds.
+    replay_storage: Literal["memory", "memmap"] = "memory"
     replay_dir: str | None = None  # where those files go; None: a temporary directory
-    eval_period: int = 10_000  # frames between greedy evaluations
-    log_period: int = 1000  # frames between rows of the log
-    checkpoint_period: int | None = None  # frames between checkpoints; None: none but the last
-    keep_checkpoints: int = 2  # how many are kept
-    seed: int = 0  # of the replay's draws, and by recipes of networks and exploration too; worlds have their own
+    eval_period: int = 10_000  # frames between greedy evaluations; ours
+    eval_eps: float = (
+        0.0  # probability of a random action in evaluations; ours (the authors: 0.05 in 3D)
+    )
+    log_period: int = 1000  # frames between rows of the log; ours
+    # Frames between checkpoints: a killed run loses at most this much; ours. None: none but the last.
+    checkpoint_period: int | None = 20_000
+    keep_checkpoints: int = 2  # ours: the newest, and the one before in case it is damaged
+    keep_best: bool = False  # ours: whether the best evaluated one is kept beside them
+    # Of the replay's draws and of Python's and NumPy's generators; by recipes of torch's too, which networks and
+    # exploration draw from. Environments have their own.
+    seed: int = 0
     progress: bool = True  # the line on the terminal
 
     def __post_init__(self) -> None:
-        for name in (
-            "total_frames",
-            "update_period",
-            "eval_period",
-            "log_period",
-            "keep_checkpoints",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.replay_storage not in ("memory", "memmap"):
-            raise ValueError(
-                f"replay_storage must be 'memory' or 'memmap', got {self.replay_storage!r}"
-            )
+        check_types(self)
+        check_at_least(
+            self,
+            1,
+            (
+                "total_frames",
+                "update_period",
+                "eval_period",
+                "log_period",
+                "keep_checkpoints",
+                "replay_capacity",
+                "checkpoint_period",
+            ),
+        )
+        check_at_least(self, 0, ("learning_starts", "seed"))
+        check_between(self, ("eval_eps",))
         if self.replay_dir is not None and self.replay_storage != "memmap":
             raise ValueError(
                 f"replay_dir={self.replay_dir!r} has no use without replay_storage='memmap'"
@@ -62,7 +78,7 @@ class TrainConfig:
         if self.checkpoint_period is not None and self.checkpoint_period % self.log_period:
             raise ValueError(
                 f"checkpoint_period must be a multiple of log_period ({self.log_period}), got "
-                f"{self.checkpoint_period}: what was gathered for a row is not saved"
+                f"{self.checkpoint_period}: a checkpoint is taken right after a row"
             )
 
 
@@ -89,31 +105,19 @@ class CollectorConfig:
         ValueError: 16 environments cannot be divided among num_workers=3: take a number that divides them
     """
 
-    collector: CollectorKind = "single"
-    num_workers: int = 2  # the environments are divided among them; for all but single
-    worker_steps: int = 25  # steps of each environment that a worker delivers at once
-    weight_period: int = 100  # frames after which a worker gets the newest weights
-    max_restarts: int = 10  # how often lost workers are replaced before the run gives up
+    collector: CollectorKind = "single"  # ours; see docs/scaling.md
+    num_workers: int = 2  # the environments are divided among them; for all but single; ours
+    worker_steps: int = 25  # steps of each environment that a worker delivers at once; ours
+    weight_period: int = 100  # frames after which a worker gets the newest weights; ours
+    max_restarts: int = 10  # how often lost workers are replaced before the run gives up; ours
     ray_address: str | None = None  # of a cluster; None: RAY_ADDRESS, or Ray is started here
-    ray_cpus: float = 1.0  # reserved for each worker
-    ray_memory: int | None = None  # bytes reserved for each worker; None: none
+    ray_cpus: float = 1.0  # reserved for each worker; ours
+    ray_memory: int | None = None  # bytes reserved for each worker; None: none (TorchRL: 2 GB)
 
     def __post_init__(self) -> None:
-        kinds = get_args(CollectorKind)
-        if self.collector not in kinds:
-            raise ValueError(f"collector must be one of {', '.join(kinds)}, got {self.collector!r}")
-        for name, least in (
-            ("num_workers", 1),
-            ("worker_steps", 1),
-            ("weight_period", 1),
-            ("max_restarts", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if self.ray_cpus < 0:
-            raise ValueError(f"ray_cpus must not be negative, got {self.ray_cpus}")
-        if self.ray_memory is not None and self.ray_memory < 1:
-            raise ValueError(f"ray_memory must be at least 1 byte or None, got {self.ray_memory}")
+        check_types(self)
+        check_at_least(self, 1, ("num_workers", "worker_steps", "weight_period", "ray_memory"))
+        check_at_least(self, 0, ("max_restarts", "ray_cpus"))
         if self.collector == "ray" and importlib.util.find_spec("ray") is None:
             raise ImportError(
                 "collector='ray' needs Ray: pip install 'torchrl-dceo[ray]', or take multi_async"
@@ -132,3 +136,43 @@ class CollectorConfig:
                 "divides them"
             )
         return num_envs // self.num_workers
+
+
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+
+
+@dataclass
+class RunConfig:
+    """What a recipe builds a run from, besides agent, environment and schedule.
+
+    Examples:
+        >>> from torchrl_dceo.training.config import RunConfig
+        >>> RunConfig(device="gpu")
+        Traceback (most recent call last):
+        ValueError: device is 'gpu' (did you mean 'cpu'?); choose from cpu, cuda, cuda:<number>, mps
+    """
+
+    num_envs: int = 8  # ours: one pass of the networks for all of them
+    eval_episodes: int = 20  # of a greedy evaluation, side by side; 0: none; ours
+    device: str = "cpu"  # of the networks; environments and replay stay on the host
+    # Ours: no torch.compile of the networks; True, or its mode: reduce-overhead for CUDA graphs.
+    compile: bool | CompileMode = False
+
+    def __post_init__(self) -> None:
+        modes = get_args(CompileMode)
+        if self.compile not in (True, False, *modes):
+            raise ValueError(
+                f"compile must be true, false or one of {', '.join(modes)}, got {self.compile!r}"
+            )
+        check_types(self)
+        check_at_least(self, 1, ("num_envs",))
+        check_at_least(self, 0, ("eval_episodes",))
+        try:
+            device = torch.device(self.device)
+        except RuntimeError:
+            known = ("cpu", "cuda", "cuda:<number>", "mps")
+            raise ValueError(f"device is {choices(self.device, known)}") from None
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(
+                f"device={device} needs a GPU, and torch finds none here: set device=cpu"
+            )

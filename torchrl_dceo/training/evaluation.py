@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
-from torchrl.data import ReplayBuffer
+from torchrl.data import Categorical, ReplayBuffer
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
@@ -21,7 +22,14 @@ __all__ = [
 
 
 @torch.no_grad()
-def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 30_000) -> float:
+def evaluate(
+    policy: TensorDictModuleBase,
+    env: EnvBase,
+    max_steps: int = 30_000,
+    *,
+    eps: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> float:
     """Mean return of the first episode of each environment in the batch, under the greedy policy.
 
     The return is the entry ``episode_reward`` of TorchRL's ``RewardSum``, if there is one: it is the true one where the
@@ -32,6 +40,11 @@ def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 30_000
         env (EnvBase): an environment of its own, batched: one episode each.
         max_steps (int, optional): where to stop at the latest.
 
+    Keyword Args:
+        eps (float, optional): probability of a uniformly random action instead of the greedy one, at every step. A
+            deterministic policy on images can repeat itself until time is up. Default: ``0.0``.
+        generator (torch.Generator, optional): of those random actions, on the CPU. Default: torch's own.
+
     Examples:
         >>> import torch
         >>> from torchrl_dceo.envs import make_env
@@ -40,6 +53,8 @@ def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 30_000
         >>> evaluate(lambda td: td.set("action", torch.ones(4, dtype=torch.int64)), env)  # always to the right
         1.0
     """
+    if not 0 <= eps <= 1:
+        raise ValueError(f"eps must lie in [0, 1], got {eps}")
     parameters = policy.parameters() if isinstance(policy, nn.Module) else iter(())
     device = next((p.device for p in parameters), env.device)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -48,6 +63,8 @@ def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 30_000
         running = torch.ones_like(total, dtype=torch.bool)
         for _ in range(max_steps):
             acted = policy(step) if device == env.device else policy(step.to(device)).to(env.device)
+            if eps > 0:
+                _act_randomly(acted, env, eps, generator)
             now, step = env.step_and_maybe_reset(acted)
             so_far = now.get(("next", "episode_reward"), None)
             if so_far is None:
@@ -57,6 +74,22 @@ def evaluate(policy: TensorDictModuleBase, env: EnvBase, max_steps: int = 30_000
             if not running.any():
                 break
     return float(total.mean())
+
+
+def _act_randomly(
+    acted: TensorDictBase, env: EnvBase, eps: float, generator: torch.Generator | None
+) -> None:
+    """Overwrites the action with probability ``eps``, each environment by itself; nothing else changes."""
+    action, spec = acted.get(env.action_key), env.action_spec_unbatched
+    if not isinstance(spec, Categorical) or action.shape != env.batch_size:
+        raise TypeError(
+            f"eps needs one categorical action per environment, got {spec}: build the environment with "
+            "categorical_action_encoding=True or set eps=0"
+        )
+    randomly = torch.rand(action.shape, generator=generator) < eps
+    anything = torch.randint(spec.space.n, action.shape, generator=generator)
+    overwritten = torch.where(randomly.to(action.device), anything.to(action), action)
+    acted.set(env.action_key, overwritten)
 
 
 def fit(

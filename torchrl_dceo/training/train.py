@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.training.collection.workers import WorkerEnv
+from torchrl_dceo.training.collection import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 from torchrl_dceo.training.logging.logs import LoggerKind, make_logs
 from torchrl_dceo.training.trainer import Probe, Trainer

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_dceo.agents.agent import Agent, Phase
-from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
-from torchrl_dceo.training.checkpoint.files import Checkpoints, RunDirectory
+from torchrl_dceo.data import rows_for
+from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
+from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
 from torchrl_dceo.training.checkpoint.state import Counters, Resumable
-from torchrl_dceo.training.collection import make_collection
-from torchrl_dceo.training.collection.base import Batch
-from torchrl_dceo.training.collection.workers import WorkerEnv, with_transforms
+from torchrl_dceo.training.collection import Batch, WorkerEnv, make_collection
+from torchrl_dceo.training.collection.workers import with_transforms
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
+from torchrl_dceo.training.errors import (
+    FiniteGuard,
+    Interruption,
+    RunError,
+    RunInterrupted,
+    RunRefused,
+    dead_worker,
+    run_errors,
+)
 from torchrl_dceo.training.evaluation import evaluate
 from torchrl_dceo.training.logging.logs import CSVLog, Log
 from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
+from torchrl_dceo.training.option_io import store_settings
 
 __all__ = ["TrainConfig", "Trainer"]
 
@@ -72,7 +87,7 @@ class Trainer(Resumable):
             )
         if collection is not None and collection.uses_workers:
             # Or an error, before anything is started.
-            collection.envs_per_worker(max(1, env.batch_size.numel()))
+            collection.envs_per_worker(max(1, prepare_env(env).batch_size.numel()))
         self.agent = agent
         self.config = config
         self.counters = Counters()
@@ -80,10 +95,15 @@ class Trainer(Resumable):
         self.probes = probes
         self.last_row: dict[str, float] = {}
         self.unevaluated: dict[str, float] | None = None
+        self.best_return: float | None = None
         self.settings = {} if settings is None else dict(settings)
-        self.env, self.eval_env, self.discovery_env = env, eval_env, discovery_env
-        for world in self._envs().values():
-            with_transforms(world, agent.transforms)
+        # What is returned is used: an environment without transforms gets a new object around it.
+        self.env = with_transforms(prepare_env(env), agent.transforms)
+        self.eval_env, self.discovery_env = (
+            None if other is None else with_transforms(prepare_env(other), agent.transforms)
+            for other in (eval_env, discovery_env)
+        )
+        check_policy(agent, self.env)
         if self.discovery_env is not None:
             # Discovery comes before any change of the world.
             follow_map(self.discovery_env, self.env)
@@ -95,6 +115,9 @@ class Trainer(Resumable):
             scratch_dir=config.replay_dir,
         )
         self._collection = make_collection(agent, config, collection, worker_env)
+        self._interruption = Interruption(enabled=run_dir is not None)
+        self._collection.interrupted = self._interruption.is_received
+        self._guard = FiniteGuard(agent, self.env)
         self._batch_frames = 0  # of the last batch
         self._carrier: TensorDict | None = None
         self.run_dir = None if run_dir is None else Path(run_dir)
@@ -111,9 +134,11 @@ class Trainer(Resumable):
     @property
     def replay_capacity(self) -> int:
         """Rows of the replay buffer: as configured, or room for the whole run."""
-        # An episode's last observation takes a row of its own.
-        whole_run = self.config.total_frames + self.config.total_frames // 10 + 1000
-        return self.config.replay_capacity or whole_run
+        if self.config.replay_capacity is not None:
+            return self.config.replay_capacity
+        streams = max(1, self.env.batch_size.numel())
+        # The last batch may pass the end. Rows that stay empty, as most do with long episodes, cost no memory.
+        return rows_for(self.config.total_frames + 1000, num_streams=streams, frame_stack=16)
 
     @property
     def phase(self) -> Phase:
@@ -140,21 +165,73 @@ class Trainer(Resumable):
         return int(torch.stack(visited).any(0).sum()) if visited else None
 
     def run(self) -> dict[str, float]:
-        """Trains to the end; returns the last row of the log."""
-        if self._directory is not None and not self._started:
-            self._directory.start(self.fingerprint())
-        self._started = True
-        try:
-            self._run()
-        finally:
-            self.close()
+        """Trains to the end; returns the last row of the log.
+
+        SIGTERM and SIGINT save a checkpoint first, where there is a run directory.
+
+        Raises:
+            RunError: if the run cannot go on, in one sentence.
+        """
+        with run_errors(self.run_dir), self._interruption as interruption:
+            try:
+                self._start()
+                self._run()
+            except Exception as error:
+                self._explain(error)
+                raise
+            finally:
+                self.close()
+            if interruption.received is not None:
+                raise self._interrupted()
         return self.last_row
+
+    def _start(self) -> None:
+        self._warn_of_unsaved()
+        if self._started:
+            return
+        if self._directory is not None:
+            self._directory.start(self.fingerprint())
+            store_settings(self._directory.path, self.agent)
+        # Torch's generator was seeded before the agent was built.
+        np.random.seed(self.config.seed % 2**32)
+        random.seed(self.config.seed)
+        self._started = True
+
+    def _explain(self, error: Exception) -> None:
+        """Raises the cause of an error, if it is a signal or a number that is not finite."""
+        if isinstance(error, RunError) and self._interruption.received is None:
+            return
+        if self._interruption.received is not None:
+            raise self._interrupted() from error
+        for env in self._envs().values():
+            dead = dead_worker(env)
+            if dead is not None:
+                raise RunError(f"{dead}: resume the run") from error
+        counters = self.counters
+        # An index made of NaN, say.
+        self._guard.check_updates(self.metrics.first_non_finite(), counters.updates)
+        self._guard.check_weights(counters.updates)
+
+    def _interrupted(self) -> RunInterrupted:
+        """Saves, unless this very moment is saved."""
+        received, frames = self._interruption.received, self.counters.frames
+        assert received is not None and self.checkpoints is not None
+        if frames not in self.checkpoints.steps():
+            self._check_finite()
+            self._save()
+        name = received.name
+        return RunInterrupted(
+            f"stopped by {name} after {frames} frames, which are saved: resume the run", received
+        )
 
     def close(self) -> None:
         """Stops collecting and lets others write into the run directory; the environments stay open."""
         self._collection.close()
         for log in self.logs:
             log.close()
+        if self.checkpoints is not None and self._started:
+            with contextlib.suppress(OSError):
+                self.checkpoints.remove_unfinished()
         if self._directory is not None:
             self._directory.lock.release()
 
@@ -175,6 +252,9 @@ class Trainer(Resumable):
                 self._take(data, streams)
                 self.counters.seconds = before + time.monotonic() - began
                 self._report(bar)
+                if self._interruption.received is not None:
+                    # Before the collection is stopped: the step that is about to be taken is saved too.
+                    raise self._interrupted()
                 if self._phase_is_over() or self.counters.frames >= self.config.total_frames:
                     break
             self._collection.stop()
@@ -199,14 +279,17 @@ class Trainer(Resumable):
     def _take(self, data: TensorDictBase, streams: Sequence[int] | None) -> None:
         """One batch of frames: stored, and learned from."""
         counters, frames = self.counters, data.numel()
+        self._guard.check_batch(data, counters.frames, streams)
         self.replay.extend(data, streams=streams)
         self.agent.explorer.step(frames)
-        self.metrics.collected(data)
+        self.metrics.collected(data, streams)
         updates_before = self._updates_due()
         self._batch_frames = frames
         counters.frames += frames
         counters.phase_frames += frames
-        for _ in range(self._updates_due() - updates_before):
+        # A step can be sampled once the next one of its environment is there: with more environments than
+        # learning_starts the first batch may hold none, and the updates that it has earned are not made.
+        for _ in range(self._updates_due() - updates_before if len(self.replay) else 0):
             self.metrics.updated(self.agent.learn(self.replay, self.phase))
             counters.updates += 1
         self._collection.learned(counters.frames)
@@ -236,17 +319,30 @@ class Trainer(Resumable):
         last = counters.frames >= config.total_frames
         if last or self._crossed(config.log_period):
             self._write_row(self._crossed(config.eval_period))
+            self._keep_best()
             if last or (config.checkpoint_period and self._crossed(config.checkpoint_period)):
                 self._save()
         self._show(bar)
 
+    def _keep_best(self) -> None:
+        """Saves the state at an evaluation that is better than all before it."""
+        if not self.config.keep_best or self.unevaluated is not None:
+            return
+        evaluated = self.last_row.get("eval_return")
+        if evaluated is not None and (self.best_return is None or evaluated > self.best_return):
+            self.best_return = evaluated
+            self._save_best()
+
     def _show(self, bar: ProgressLine, force: bool = False) -> None:
+        if not self.config.progress:
+            return
         shown = {name: self.last_row[name] for name in _SHOWN if name in self.last_row}
         eps = float(self.agent.explorer.eps)
         bar.update(self.counters.frames, {"ε": eps, **shown}, force=force)
 
     def _write_row(self, evaluated: bool) -> None:
         row = self.metrics.row()
+        self._check_finite()
         self.counters.episodes += int(row.pop("episodes", 0))
         counters = self.counters
         row = {
@@ -270,11 +366,24 @@ class Trainer(Resumable):
         for log in self.logs:
             log.write(row)
 
+    def _check_finite(self) -> None:
+        """Before a row is written or a checkpoint is saved: both hold finite numbers only."""
+        found = self.metrics.non_finite or self.metrics.first_non_finite()
+        self._guard.check_updates(found, self.counters.updates)
+        self._guard.check_weights(self.counters.updates)
+
     def _evaluation(self) -> dict[str, float]:
         row = {}
         if self.eval_env is not None:
             follow_map(self.eval_env, self.env)
-            row["eval_return"] = evaluate(self.agent.policy, self.eval_env)
+            # A generator of its own for each evaluation: training is the same whatever is evaluated, and there is
+            # nothing to save.
+            generator = torch.Generator().manual_seed(
+                (self.config.seed << 32) + self.counters.frames
+            )
+            row["eval_return"] = evaluate(
+                self.agent.policy, self.eval_env, eps=self.config.eval_eps, generator=generator
+            )
         for probe in self.probes:
             row.update(probe(self))
         return row
@@ -287,6 +396,36 @@ class Trainer(Resumable):
         self.last_row = {**self.last_row, **row}
         for log in self.logs:
             log.write_again(row)
+
+
+@torch.no_grad()
+def check_policy(agent: Agent, env: EnvBase) -> None:
+    """Refuses an agent that was built for other observations, before anything is collected.
+
+    Args:
+        agent (Agent): whose policy is called once, without a random draw.
+        env (EnvBase): with all transforms that the policy needs.
+    """
+    parameters = next(agent.policy.parameters(), None)
+    observed = env.full_observation_spec.zero()
+    if parameters is not None and parameters.device != observed.device:
+        observed = observed.to(parameters.device)
+    generators = torch.get_rng_state()
+    try:
+        with set_exploration_type(ExplorationType.DETERMINISTIC):
+            agent.policy(observed)
+    except (RuntimeError, KeyError, ValueError) as error:
+        batch = len(env.batch_size)
+        shapes = {
+            str(k): list(v.shape[batch:]) for k, v in env.full_observation_spec.items(True, True)
+        }
+        reason = str(error).strip().splitlines()[0]
+        raise RunRefused(
+            f"the agent does not fit the environment, whose observations are {shapes}: build it for this environment, "
+            f"make_agent(name, env) ({reason})"
+        ) from error
+    finally:
+        torch.set_rng_state(generators)
 
 
 _SHOWN = ("train_return", "eval_return", "coverage")

@@ -20,6 +20,7 @@ from torchrl_dceo.analysis.figures.curves import Progress, read_progress
 from torchrl_dceo.analysis.figures.style import agent_colours
 from torchrl_dceo.analysis.statistics.aggregates import Aggregate, aggregate
 from torchrl_dceo.analysis.statistics.learning_speed import Adaptation, adaptations
+from torchrl_dceo.typos import first_difference
 
 __all__ = [
     "ALL_WORLDS",
@@ -138,7 +139,12 @@ def collect_run(
     folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "config.yaml").is_file():
-        difference = _difference(_config(folder), _config(Path(run_dir)))
+        difference = first_difference(
+            _config(folder),
+            _config(Path(run_dir)),
+            ignored=_FREE,
+            sentence="{name} is {own} and was {saved}",
+        )
         if difference:
             raise ValueError(
                 f"{run_dir} is no further seed of the runs in {folder}: {difference}; give it another --name"
@@ -167,18 +173,6 @@ def _agent_runs(folder: Path, seeds: dict[int, Progress]) -> AgentRuns:
     numbers = [f"{key} {value}" for key, value in env.items() if type(value) is int]
     size = ", ".join([str(env["name"]), *numbers]) if "name" in env else ""
     return AgentRuns(folder.name, seeds, float(config["total_frames"]), size)
-
-
-def _difference(first: Any, second: Any, prefix: str = "") -> str | None:
-    if isinstance(first, dict) and isinstance(second, dict):
-        for key in [*first, *(key for key in second if key not in first)]:
-            if not prefix and key in _FREE:
-                continue
-            found = _difference(first.get(key), second.get(key), f"{prefix}{key}.")
-            if found:
-                return found
-        return None
-    return None if first == second else f"{prefix[:-1]} is {second!r} and was {first!r}"
 
 
 def _slim(progress: Progress) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,8 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
+
+from torchrl_dceo.typos import suggestion
 
 __all__ = [
     "MONTEZUMA",
@@ -80,10 +81,7 @@ def rom_path(game: str) -> Path:
     """
     known = {_camel(rom): rom for rom in roms.get_all_rom_ids()}
     if game not in known:
-        lower = {name.lower(): name for name in known}
-        plain = re.sub(r"[\W_]", "", game).lower()
-        close = difflib.get_close_matches(plain, lower, n=1, cutoff=0.6)
-        hint = f" (did you mean {lower[close[0]]!r}?)" if close else ""
+        hint = suggestion(re.sub(r"[\W_]", "", game), list(known), cutoff=0.6)
         raise ValueError(
             f"unknown Atari game {game!r}{hint}; see torchrl_dceo.envs.atari.base.game_names()"
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torchrl_dceo.envs.grid.layouts import CLOSED, FLOOR, WALL, Cell, Layout
+from torchrl_dceo.typos import choices
 
 __all__ = [
     "MAPS",
@@ -295,8 +295,4 @@ def find_map(name: str | Path) -> str:
     if Path(name).is_file():
         return Path(name).read_text(encoding="utf-8").strip("\n")
     known = [*STUDY_MAPS, *MAPS]
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    raise ValueError(
-        f"unknown map {str(name)!r}{hint}; choose from {', '.join(known)}, or give the path of a text file"
-    )
+    raise ValueError(f"unknown map {choices(str(name), known)}, or give the path of a text file")

@@ -12,18 +12,32 @@ from torchrl_dceo.envs.miniworld.base import MiniWorld3D
 from torchrl_dceo.envs.miniworld.floor_plan import FloorPlan
 from torchrl_dceo.envs.miniworld.four_rooms import MiniWorldFourRooms
 from torchrl_dceo.envs.miniworld.my_way_home import MyWayHomeSparse
+from torchrl_dceo.envs.miniworld.strafing import (
+    MiniWorldFourRoomsStrafe,
+    MyWayHomeSparseStrafe,
+    StrafingWorld,
+)
 
 __all__ = [
     "WORLDS",
     "FloorPlan",
     "MiniWorld3D",
     "MiniWorldFourRooms",
+    "MiniWorldFourRoomsStrafe",
     "MyWayHomeSparse",
+    "MyWayHomeSparseStrafe",
+    "StrafingWorld",
     "register_worlds",
 ]
 
 WORLDS: dict[str, type[MiniWorld3D]] = {
-    world.__name__: world for world in (MiniWorldFourRooms, MyWayHomeSparse)
+    world.__name__: world
+    for world in (
+        MiniWorldFourRoomsStrafe,
+        MyWayHomeSparseStrafe,
+        MiniWorldFourRooms,
+        MyWayHomeSparse,
+    )
 }
 """Every registered world by its short name."""
 

@@ -57,10 +57,15 @@ class MiniWorld3D(MiniWorldEnv):
         render_mode (str, optional): ``"rgb_array"`` or ``None``.
 
     Attributes:
+        action_names (tuple of str): what each action does, by its number.
+        fixed_heading (float, optional): where the agent looks if it cannot turn, in radians.
         num_states (int): ``state_id`` lies in ``[0, num_states)``.
         floor_plan (FloorPlan): where the agent can be.
     """
 
+    action_names: tuple[str, ...] = ACTION_NAMES
+    fixed_heading: float | None = None
+    params: Any = DEFAULT_PARAMS
     agent: Any
     entities: list[Any]
 
@@ -84,9 +89,9 @@ class MiniWorld3D(MiniWorldEnv):
             raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
         # Not MiniWorldEnv's: it makes a window of its own and a frame buffer of 120 MB for each environment.
         self.actions = MiniWorldEnv.Actions
-        self.action_space = gym.spaces.Discrete(len(ACTION_NAMES))
+        self.action_space = gym.spaces.Discrete(len(self.action_names))
         self.max_episode_steps = max_steps
-        self.params, self.domain_rand = DEFAULT_PARAMS, False
+        self.domain_rand = False
         self.window, self.view, self.render_mode = None, "agent", render_mode
         self.coverage, self.views = coverage, views
         self.shadow_window = shared_window()
@@ -146,23 +151,26 @@ class MiniWorld3D(MiniWorldEnv):
     # Steps
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes one of turn left, turn right, forward."""
-        index = int(action)
-        if not 0 <= index < len(ACTION_NAMES):
+        """Takes one of the actions, numbered as in ``action_names``."""
+        index, names = int(action), self.action_names
+        if not 0 <= index < len(names):
             raise ValueError(
-                f"action must lie in [0, {len(ACTION_NAMES)}), got {action}: the actions are "
-                f"{', '.join(ACTION_NAMES)}"
+                f"action must lie in [0, {len(names)}), got {action}: the actions are {', '.join(names)}"
             )
         self.step_count += 1
+        self._act(index)
+        reached = not self.coverage and self.near(self.box)
+        reward = self._reward() if reached else 0.0
+        truncated = self.step_count >= self.max_episode_steps
+        return self.observe(), reward, bool(reached), truncated, {}
+
+    def _act(self, index: int) -> None:
+        """Moves the agent: by default turn left, turn right, forward."""
         if index == self.actions.move_forward:
             self.move_agent(self.params.sample(None, "forward_step"), 0.0)
         else:
             angle = self.params.sample(None, "turn_step")
             self.turn_agent(angle if index == self.actions.turn_left else -angle)
-        reached = not self.coverage and self.near(self.box)
-        reward = self._reward() if reached else 0.0
-        truncated = self.step_count >= self.max_episode_steps
-        return self.observe(), reward, bool(reached), truncated, {}
 
     # What is seen
 

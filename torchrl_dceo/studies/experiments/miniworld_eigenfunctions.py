@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -32,7 +33,7 @@ from torchrl_dceo.analysis.figures.birds_eye import (
 )
 from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, first_person_world
 from torchrl_dceo.data import make_replay_buffer
-from torchrl_dceo.envs import make_env
+from torchrl_dceo.envs import env_settings, make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
@@ -40,13 +41,17 @@ from torchrl_dceo.studies.experiments import Parser
 
 __all__ = ["add_view_arguments", "collect", "falling_rate", "main", "report", "view_settings"]
 
+if TYPE_CHECKING:
+    from torchrl_dceo.envs.miniworld import MiniWorld3D
+
 SPACING = 0.5
 HEADINGS = (0.0, 90.0, 180.0, 270.0)
 
 
 def add_view_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the agent sees: in how many pictures, of how many pixels."""
+    """Where the agent is and what it sees: in how many pictures, of how many pixels."""
     add = parser.add_argument
+    add("--env", default="MiniWorldFourRooms", help="any 3D one, e.g. MiniWorldFourRoomsStrafe")
     add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
     add("--views", type=int, default=4, help="pictures of a state, side by side; 4 see every door")
     add("--obs-width", type=int, default=40, help="of one view: half of the package's is enough")
@@ -56,14 +61,20 @@ def add_view_arguments(parser: argparse.ArgumentParser) -> None:
 def view_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Those arguments as settings of an environment."""
     settings = {name: getattr(options, name) for name in ("views", "obs_width", "obs_height")}
+    if "starts" in env_settings(options.env):
+        settings["starts"] = "anywhere"  # from a fixed start a random walk sees one room
     return settings | ({"distinct_walls": True} if options.distinct_walls else {})
+
+
+def headings(world: MiniWorld3D) -> tuple[float, ...]:
+    """Those to look at, in degrees: four, or the one that there is."""
+    return HEADINGS if world.fixed_heading is None else (math.degrees(world.fixed_heading),)
 
 
 def arguments() -> argparse.Namespace:
     """The command line; each default with its reason."""
     parser = Parser(prog="miniworld_eigenfunctions", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
-    add("--env", default="MiniWorldFourRooms", help="or MyWayHomeSparse")
     add_view_arguments(parser)
     add("--frames", type=int, default=40_000, help="of random walks")
     add("--num-envs", type=int, default=16, help="walks side by side")
@@ -156,16 +167,15 @@ def main() -> None:
 
 
 def report(options: argparse.Namespace, encoder: TensorDictModule, env: EnvBase) -> None:
-    """The view from above for four headings: a picture each, and a table."""
+    """The view from above for four headings, or the one that there is: a picture each, and a table."""
     world = first_person_world(env)
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     seen = f"{options.views} views, " if options.views > 1 else ""
-    for degrees in HEADINGS:
-        view = look_from_above(
-            encoder, world, spacing=SPACING, heading=float(torch.deg2rad(torch.tensor(degrees)))
-        )
+    assert world is not None
+    for degrees in headings(world):
+        view = look_from_above(encoder, world, spacing=SPACING, heading=math.radians(degrees))
         correlations = [
             axis_correlation(view.values[:, i], view.free, SPACING)
             for i in range(1, options.dimensions)

@@ -25,6 +25,7 @@ from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.modules.networks import grid_net, mlp_net
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
+from torchrl_dceo.settings import check_types
 from torchrl_dceo.studies.experiments.transition_pairs import Pairs, collect_pairs
 
 __all__ = [
@@ -85,6 +86,7 @@ class RepresentationConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.objective not in OBJECTIVES:
             raise ValueError(
                 f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,33 +13,37 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch.nn.parameter import UninitializedBuffer
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.envs import get_env_state, set_env_state
-from torchrl_dceo.training.checkpoint.files import (
-    Checkpoints,
+from torchrl_dceo.data.persistence import copied
+from torchrl_dceo.envs import get_env_state, saves_state, set_env_state
+from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.checkpoint.run_directory import (
     RunDirectory,
     describe_agent,
     describe_env,
     plain,
 )
-from torchrl_dceo.training.collection.base import Collection
+from torchrl_dceo.training.collection import Collection
 from torchrl_dceo.training.config import TrainConfig
+from torchrl_dceo.training.errors import NoRun, RunRefused, run_errors
 from torchrl_dceo.training.logging.logs import CSVLog
 from torchrl_dceo.training.logging.metrics import RunMetrics, num_options
 
 __all__ = [
     "Counters",
     "Resumable",
-    "copied",
     "from_tensordict",
     "get_generators",
     "get_world",
+    "seed_generators",
     "set_generators",
     "set_world",
     "to_tensordict",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -52,23 +56,6 @@ class Counters:
     phase: int = 0
     phase_frames: int = 0
     seconds: float = 0.0
-
-
-def copied(value: Any) -> Any:
-    """Nested dictionaries and lists with copies of their tensors.
-
-    Examples:
-        >>> import torch
-        >>> from torchrl_dceo.training.checkpoint.state import copied
-        >>> x = torch.zeros(2)
-        >>> copied({"a": [x, 1]})["a"][0] is x
-        False
-    """
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
 
 
 def get_world(env: EnvBase) -> dict[str, Any]:
@@ -84,7 +71,8 @@ def get_world(env: EnvBase) -> dict[str, Any]:
         >>> bool((env.rollout(20)["state_id"] == first).all())
         True
     """
-    return {"env": get_env_state(env), "transforms": dict(env.state_dict())}
+    saved = get_env_state(env) if saves_state(env) else None
+    return {"env": saved, "transforms": dict(env.state_dict())}
 
 
 def set_world(env: EnvBase, state: dict[str, Any]) -> None:
@@ -92,7 +80,8 @@ def set_world(env: EnvBase, state: dict[str, Any]) -> None:
     if any(isinstance(buffer, UninitializedBuffer) for buffer in env.buffers()):
         env.reset()  # some transforms, such as CatFrames, make their buffers at the first reset
     env.load_state_dict(state["transforms"])
-    set_env_state(env, state["env"])
+    if state["env"] is not None:
+        set_env_state(env, state["env"])
 
 
 def get_generators() -> dict[str, Any]:
@@ -133,6 +122,26 @@ def set_generators(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
+def seed_generators(seed: int) -> None:
+    """Seeds the global generators of torch, NumPy and Python.
+
+    Args:
+        seed (int): from 0 on.
+
+    Examples:
+        >>> import random
+        >>> from torchrl_dceo.training.checkpoint.state import seed_generators
+        >>> seed_generators(3)
+        >>> first = random.random()
+        >>> seed_generators(3)
+        >>> random.random() == first
+        True
+    """
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
 def from_tensordict(tensordict: TensorDictBase) -> dict[str, Any]:
     """A tensordict as nested dictionaries of copies.
 
@@ -159,6 +168,12 @@ def to_tensordict(state: dict[str, Any], batch_size: torch.Size) -> TensorDict:
     return TensorDict(entries, batch_size=batch_size)
 
 
+def _name(env: EnvBase) -> str:
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return type(env).__name__
+
+
 class Resumable(ABC):
     """The half of a :class:`~torchrl_dceo.training.Trainer` that saves and restores; the other half runs."""
 
@@ -168,6 +183,7 @@ class Resumable(ABC):
     metrics: RunMetrics
     last_row: dict[str, float]
     unevaluated: dict[str, float] | None
+    best_return: float | None
     settings: Mapping[str, Any]
     env: EnvBase
     eval_env: EnvBase | None
@@ -201,11 +217,14 @@ class Resumable(ABC):
             "total_frames",
             "checkpoint_period",
             "keep_checkpoints",
+            "keep_best",
             "progress",
             "replay_storage",
             "replay_dir",
         ):
             del train[free]
+        if not self.config.eval_eps:
+            del train["eval_eps"]  # not in the checkpoints of older versions
         train["replay_capacity"] = self.replay_capacity
         # Those of the agent are described with it.
         own = tuple(type(transform) for transform in self.agent.transforms)
@@ -233,31 +252,54 @@ class Resumable(ABC):
         """
         if self._directory is None or self.checkpoints is None or self.log is None:
             raise ValueError("only a run with a run_dir can be resumed")
-        self._directory.open()
-        directory, own = self._directory, self.fingerprint()
-        try:
-            if self.checkpoints.steps():
-                state = self.checkpoints.load_latest(
-                    lambda state: directory.check(own, state["fingerprint"])
-                )
-                self.load_state(state)
-            else:
-                directory.check(own)
-                self.log.truncate(0)
-        except BaseException:
-            self.close()
-            raise
+        with run_errors(self._directory.path):
+            self._directory.open()
+            try:
+                self._restore(self._directory, self.checkpoints, self.log)
+            except BaseException:
+                self.close()
+                raise
         self._started = True
         return self.counters.frames
 
+    def _restore(self, directory: RunDirectory, checkpoints: Checkpoints, log: CSVLog) -> None:
+        own = self.fingerprint()
+
+        def use(state: dict[str, Any]) -> None:
+            directory.check(own, state["fingerprint"])
+            self._load(state)
+
+        try:
+            state = checkpoints.load_latest(use)
+        except NoRun:
+            # Killed before its first checkpoint, or robbed of all.
+            directory.check(own)
+            directory.refuse_lost_checkpoints(bool(log.read_bytes()))
+            log.truncate(0)
+        else:
+            self._check_end(state)
+            self._restore_log(state)
+        directory.resumed(own, self.counters.frames)
+
+    def _check_end(self, state: dict[str, Any]) -> None:
+        """A run cannot become shorter than it is; it may have run over its end by part of a batch."""
+        has, end = state["counters"]["frames"], self.config.total_frames
+        if end < min(has, state.get("total_frames", has)):
+            raise RunRefused(
+                f"total_frames={end} is less than the {has} frames that the run has: give {has} or more"
+            )
+
     def _save(self) -> None:
-        if self.checkpoints is None or self.log is None:
+        if self.checkpoints is None or self._directory is None:
             return
-        # The rows that the checkpoint counts must be on disk before it is.
-        with self.log.path.open() as file:
-            os.fsync(file.fileno())
-        state = {"fingerprint": self.fingerprint(), **self.state(copy=False)}
-        self.checkpoints.save(self.counters.frames, state)
+        fingerprint, step = self.fingerprint(), self.counters.frames
+        self.checkpoints.save(step, {"fingerprint": fingerprint, **self.state(copy=False)})
+        self._directory.saved(fingerprint, step)
+
+    def _save_best(self) -> None:
+        if self.checkpoints is not None:
+            state = {"fingerprint": self.fingerprint(), **self.state(copy=False)}
+            self.checkpoints.save_best(state)
 
     def state(self, *, copy: bool = True) -> dict[str, Any]:
         """Everything that the rest of the run depends on, as nested dictionaries of tensors and plain values.
@@ -268,21 +310,31 @@ class Resumable(ABC):
         """
         carrier = self._collection.carrier
         carrier = self._carrier if carrier is None else carrier
-        state = {
+        state: dict[str, Any] = {
             "counters": vars(self.counters).copy(),
             "agent": dict(self.agent.state_dict()),
             "learning": self.agent.learning_state(),
             "replay": self.replay.state_dict(copy=False),
             **self._surroundings(),
             "carrier": None if carrier is None else from_tensordict(carrier),
-            "log_rows": 0 if self.log is None else self.log.num_rows,
+            "total_frames": self.config.total_frames,
+            "metrics": self.metrics.state(),
+            "best_return": self.best_return,
+            # The rows so far: what happens to the file does not cost the run.
+            "log": b"" if self.log is None else self.log.read_bytes(),
             "last_row": dict(self.last_row),
             "unevaluated": None if self.unevaluated is None else dict(self.unevaluated),
         }
+        log = np.frombuffer(state["log"], dtype=np.uint8).copy()
+        state["log"] = torch.from_numpy(log)
         return copied(state) if copy else state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes back to what :meth:`state` returned, in a trainer built the same way."""
+        self._load(state)
+        self._restore_log(state)
+
+    def _load(self, state: dict[str, Any]) -> None:
         self._collection.stop()
         self.counters = Counters(**state["counters"])
         self.agent.load_state_dict(state["agent"])
@@ -290,15 +342,34 @@ class Resumable(ABC):
         self.agent.load_learning_state(copied(state["learning"]))
         self.replay.load_state_dict(state["replay"])
         self.metrics = RunMetrics(num_options(self.agent))
-        carrier = state["carrier"]
+        if "metrics" in state:  # not in the checkpoints of older versions
+            self.metrics.load_state(state["metrics"])
+        self.best_return = state.get("best_return")
+        # Of an environment that could not be saved the next step is the first of a new episode.
+        carrier = state["carrier"] if saves_state(self.world) else None
         self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
         self.last_row = dict(state["last_row"])
         self.unevaluated = state.get("unevaluated")  # not in the checkpoints of older versions
-        if self.log is not None:
+        self._set_surroundings(state)
+
+    def _restore_log(self, state: dict[str, Any]) -> None:
+        if self.log is None:
+            return
+        if "log" in state:
+            self.log.restore(state["log"].numpy().tobytes())
+        else:  # a checkpoint of an older version
             self.log.truncate(state["log_rows"])
             if self.unevaluated is not None:
                 self.log.write_again(self.unevaluated)  # without what the end of a run added
-        self._set_surroundings(state)
+
+    def _warn_of_unsaved(self) -> None:
+        """Names in one sentence the environment that checkpoints cannot hold."""
+        if self.checkpoints is not None and not saves_state(self.env):
+            _log.warning(
+                "%s cannot be saved in mid-episode (it has no get_env_state and set_env_state): checkpoints leave its "
+                "state out, and a run that is resumed resumes at the next episode",
+                _name(self.env),
+            )
 
     def _surroundings(self) -> dict[str, Any]:
         """What collecting changes besides the agent: worlds and random generators."""

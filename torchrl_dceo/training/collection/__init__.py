@@ -1,13 +1,156 @@
-"""Collecting transitions: in this process, in worker processes, on a Ray cluster."""
+"""Collecting transitions, in this process, in worker processes or on a Ray cluster: one interface for all."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torchrl.collectors import Collector
+from torchrl.envs import EnvBase
+
+from torchrl_dceo._fast import is_fast
+from torchrl_dceo._fast.rollout import DirectRollout, reason_against
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.training.collection.base import Collection, SingleCollection
-from torchrl_dceo.training.collection.workers import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 
-__all__ = ["make_collection"]
+__all__ = ["Batch", "Collection", "SingleCollection", "WorkerEnv", "make_collection"]
+
+# Called with batch_size=…, seed=… and, for a phase without reward, coverage=True: make_env with a name is one.
+WorkerEnv = Callable[..., EnvBase]
+# Steps [*E, T], and the streams of the replay that they belong to; None: all of them, in order.
+Batch = tuple[TensorDictBase, Sequence[int] | None]
+
+
+class Collection(ABC):
+    """A source of steps: started for a phase of the run, iterated, told when the agent has learned, stopped.
+
+    Attributes:
+        interrupted (callable): whether a signal ends the run, so that nothing is started again.
+    """
+
+    interrupted: Callable[[], bool] = staticmethod(lambda: False)
+
+    @property
+    def carrier(self) -> TensorDict | None:
+        """The very step that is about to be taken, if a resumed run can take it again."""
+        return None
+
+    def carry_on(self, carrier: TensorDict) -> None:
+        """Goes on with that step; where it cannot, its episode is given up."""
+        del carrier
+
+    @abstractmethod
+    def start(self, env: EnvBase, *, reward_free: bool, frames: int) -> None:
+        """Begins to collect.
+
+        Args:
+            env (EnvBase): the world of the phase: it makes the steps, or stands for those who do.
+
+        Keyword Args:
+            reward_free (bool): whether the phase has no reward.
+            frames (int): those that the run has made.
+        """
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches without end, those of a stream in the order in which they were made."""
+
+    def learned(self, frames: int) -> None:
+        """Hears that the agent has learned from all that was delivered, the run's first ``frames`` frames."""
+        del frames
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends collecting; it can be started again."""
+
+    def close(self) -> None:
+        """Ends for good."""
+        self.stop()
+
+
+class SingleCollection(Collection):
+    """Steps made in this process, by the agent's own policy, between its updates.
+
+    Args:
+        policy (TensorDictModuleBase): the agent's.
+        update_period (int): frames between two updates: a batch has them, rounded up to whole steps of all
+            environments.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.collection import SingleCollection
+        >>> env = make_env("NineRooms", batch_size=4)
+        >>> collection = SingleCollection(make_agent("ddqn", env).policy, update_period=8)
+        >>> collection.start(env, reward_free=False, frames=0)
+        >>> data, streams = next(iter(collection))
+        >>> collection.close()
+        >>> data.shape, streams
+        (torch.Size([4, 2]), None)
+    """
+
+    def __init__(self, policy: TensorDictModuleBase, update_period: int) -> None:
+        self._policy = policy
+        self._update_period = update_period
+        self._collector: Collector | None = None
+        self._direct: DirectRollout | None = None
+
+    @property
+    def carrier(self) -> TensorDict | None:
+        """The collector's tensordict, which its ``state_dict`` leaves out."""
+        return None if self._collector is None else self._collector._carrier
+
+    def carry_on(self, carrier: TensorDict) -> None:
+        """Puts a saved step into its place."""
+        assert self._collector is not None
+        device = self._collector._carrier.device
+        self._collector._carrier = carrier if device is None else carrier.to(device)
+
+    def start(self, env: EnvBase, *, reward_free: bool, frames: int) -> None:
+        """Resets the world and asks the policy once."""
+        del reward_free, frames
+        num_envs = max(1, env.batch_size.numel())
+        tensors = (*self._policy.parameters(), *self._policy.buffers())
+        apart = {tensor.device for tensor in tensors} - {env.device}
+        devices: dict[str, Any] = {"device": env.device}
+        if apart:
+            # The networks on an accelerator, the world and what is stored of it on the host.
+            devices = {"policy_device": apart.pop(), "env_device": env.device}
+            devices["storing_device"] = env.device
+        self._collector = Collector(
+            env,
+            self._policy,
+            frames_per_batch=-(-self._update_period // num_envs) * num_envs,
+            total_frames=-1,
+            # Named, so that nothing is cast between policy and world; and a fresh stack of steps instead of a copy of
+            # one that is used again: together a tenth of the time of collecting.
+            **devices,
+            use_buffers=False,
+            return_same_td=True,
+            no_cuda_sync="device" in devices,
+            track_traj_ids=False,
+        )
+        if is_fast() and not apart and reason_against(env) is None:
+            self._direct = DirectRollout(self._collector)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The collector's batches, of all environments each."""
+        assert self._collector is not None
+        if self._direct is None:
+            for data in self._collector:
+                yield data, None
+        else:
+            while True:
+                yield self._direct(), None
+
+    def stop(self) -> None:
+        """Lets go of the collector; the environments stay open."""
+        if self._collector is not None:
+            self._collector.shutdown(close_env=False)
+            self._collector = self._direct = None
 
 
 def make_collection(

@@ -15,6 +15,7 @@ from torchrl.collectors import MultiAsyncCollector, MultiSyncCollector
 from torchrl.weight_update import SharedMemWeightSyncScheme
 
 from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerLost, WorkerWorld
+from torchrl_dceo.training.errors import RunError
 
 __all__ = ["MultiAsyncCollection", "MultiSyncCollection"]
 
@@ -29,6 +30,8 @@ def _wait_for_the_learner() -> None:
     from torchrl.collectors import _runner
 
     _runner._TIMEOUT = _PATIENCE
+    # Ctrl-C goes to the workers too: the learner, which saves first, ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -105,7 +108,7 @@ class MultiSyncCollection(WorkerCollection):
         for worker, code in sorted(codes.items(), key=lambda item: item[1] == -signal.SIGTERM):
             if code < 0:
                 return WorkerLost(f"worker {worker} was killed by signal {-code}")
-            return RuntimeError(
+            return RunError(
                 f"worker {worker} has failed, with exit code {code}: its error is above"
             )
         return error

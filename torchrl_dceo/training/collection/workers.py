@@ -6,7 +6,7 @@ import copy
 import logging
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +15,16 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, Unbounded
-from torchrl.envs import EnvBase, Transform
+from torchrl.envs import EnvBase, InitTracker, Transform, TransformedEnv
 
 from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.envs import StateCounts, current_map, find_transform
 from torchrl_dceo.envs.grid.switching import hold_map, set_steps_made, steps_made
-from torchrl_dceo.training.collection.base import Batch, Collection
+from torchrl_dceo.training.checkpoint.run_directory import transform_chain
+from torchrl_dceo.training.collection import Batch, Collection, WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig
+from torchrl_dceo.training.errors import RunError
 
 __all__ = [
     "STAMP",
@@ -35,15 +37,11 @@ __all__ = [
     "worker_seeds",
 ]
 
-# Called with batch_size=…, seed=… and, for a phase without reward, coverage=True: make_env with a name is one.
-WorkerEnv = Callable[..., EnvBase]
-
-
 STAMP = "worker_step"
 
 
 def with_transforms(env: EnvBase, transforms: Sequence[Transform]) -> EnvBase:
-    """Appends to an environment what an agent's policy needs of it, unless it is there.
+    """Appends to an environment what an agent's policy needs of it, unless it is there; returns the environment to use.
 
     Examples:
         >>> from torchrl.envs import StepCounter
@@ -54,11 +52,19 @@ def with_transforms(env: EnvBase, transforms: Sequence[Transform]) -> EnvBase:
         >>> sum(isinstance(transform, StepCounter) for transform in env.transform)
         1
     """
+    there = []
+    outer = env
+    while isinstance(outer, TransformedEnv):
+        there += [(type(other), other.out_keys) for other in transform_chain(outer)]
+        outer = outer.base_env
+    if transforms and all(kind is not InitTracker for kind, _ in there):
+        # What the policy carries from step to step begins anew with an episode.
+        env = env.append_transform(InitTracker())
     for transform in transforms:
         # Not twice, if the same environment is trained in again.
-        there = [(type(other), other.out_keys) for other in getattr(env, "transform", ())]
         if (type(transform), transform.out_keys) not in there:
-            env.append_transform(transform.clone())
+            # A new object, if the environment had no transforms.
+            env = env.append_transform(transform.clone())
     return env
 
 
@@ -166,16 +172,15 @@ class WorkerWorld:
             set_steps_made(env, self.steps)
         if self.held_map is not None:
             hold_map(env, self.held_map)
-        with_transforms(env, self.transforms)
-        env.append_transform(StepStamp(self.worker))
-        return env
+        env = with_transforms(env, self.transforms)
+        return env.append_transform(StepStamp(self.worker))
 
 
 _log = logging.getLogger(__name__)
 
 
-class WorkerLost(RuntimeError):
-    """A worker has died, or something that it made did not arrive."""
+class WorkerLost(RunError):
+    """A worker has died, or something that it made was lost."""
 
 
 class WorkerCollection(Collection):
@@ -280,12 +285,15 @@ class WorkerCollection(Collection):
                         raise WorkerLost(self._lost)
                 raise WorkerLost("the workers have stopped")
             except WorkerLost as error:
+                if self.interrupted():
+                    # The signal that ends the run may have ended them first.
+                    raise
                 self._restart(str(error))
 
     def _restart(self, reason: str) -> None:
         self._shut_down()
         if self._restarts >= self._config.max_restarts:
-            raise RuntimeError(
+            raise RunError(
                 f"{reason}, after max_restarts={self._restarts} replacements: the run gives up, and can be resumed"
             )
         self._restarts += 1

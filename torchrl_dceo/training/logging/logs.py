@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import io
 import json
+import logging
 import math
 import os
 import uuid
@@ -14,6 +16,8 @@ from typing import Any, Literal, Protocol, get_args
 
 from torchrl.record.loggers import Logger, get_logger
 
+from torchrl_dceo.data.persistence import write_file
+
 __all__ = [
     "CSVLog",
     "Log",
@@ -22,6 +26,8 @@ __all__ = [
     "check_logger",
     "make_logs",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 class CSVLog:
@@ -48,32 +54,47 @@ class CSVLog:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        rows = self.read()
-        self.columns = list(rows[0]) if rows else []
-        self.num_rows = len(rows)
+        self._columns: list[str] | None = None
+        self._num_rows = 0
+
+    # The file is read when it is first needed: a damaged one does not bar a run that can restore it.
+
+    @property
+    def columns(self) -> list[str]:
+        """The names in the header."""
+        if self._columns is None:
+            rows = self.read()
+            self._columns, self._num_rows = list(rows[0]) if rows else [], len(rows)
+        return self._columns
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return self._num_rows if self.columns else 0
 
     def read(self) -> list[dict[str, str]]:
         """All rows so far."""
-        if not self.path.exists():
-            return []
-        with self.path.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return _rows(self.read_bytes(), str(self.path))
+
+    def read_bytes(self) -> bytes:
+        """The file as it is; nothing if there is none."""
+        return self.path.read_bytes() if self.path.exists() else b""
 
     def write(self, row: dict[str, Any]) -> None:
         """Appends a row."""
         new = [name for name in row if name not in self.columns]
         if new:
             rows = self.read()
-            self.columns += new
+            self.columns.extend(new)
             self._rewrite(rows)
         with self.path.open("a", newline="") as file:
             csv.DictWriter(file, self.columns, restval="").writerow(row)
-        self.num_rows += 1
+        self._num_rows += 1
 
     def write_again(self, row: dict[str, Any]) -> None:
         """Puts a row in the place of the last one."""
         rows: list[dict[str, Any]] = [*self.read()[:-1], row]
-        self.columns += [name for name in row if name not in self.columns]
+        self.columns.extend(name for name in row if name not in self.columns)
         self._rewrite(rows)
 
     def close(self) -> None:
@@ -81,27 +102,85 @@ class CSVLog:
 
     def truncate(self, num_rows: int) -> None:
         """Keeps the first ``num_rows`` rows."""
-        rows = self.read()
+        rows = self._first(num_rows) if num_rows else []
         if len(rows) < num_rows:
             raise ValueError(
                 f"{self.path} has {len(rows)} rows, fewer than the {num_rows} of the checkpoint"
             )
-        self.num_rows = num_rows
+        if num_rows == 0:
+            self._columns = []
+        self._num_rows = num_rows
         self._rewrite(rows[:num_rows])
+
+    def restore(self, data: bytes) -> None:
+        """Goes back to what :meth:`read_bytes` returned; a damaged file is named with its first wrong line.
+
+        Args:
+            data (bytes): the file as it was.
+        """
+        saved = _rows(data, "the log in the checkpoint")
+        damage = self._damage(saved)
+        if damage:
+            _log.warning("%s: its rows are restored from the checkpoint", damage)
+        self._columns = list(saved[0]) if saved else []
+        self._num_rows = len(saved)
+        write_file(self.path, data)
+
+    def _first(self, num_rows: int) -> list[dict[str, str]]:
+        """The first rows: what a killed process left after them may be half a line."""
+        lines = self.read_bytes().split(b"\n")[: num_rows + 1]
+        return _rows(b"\n".join([*lines, b""]), str(self.path))
+
+    def _damage(self, saved: list[dict[str, str]]) -> str | None:
+        """What is wrong with the part of the file that was saved; later rows and columns may be there."""
+        if not saved:
+            return None
+        if not self.path.exists():
+            return f"{self.path} is missing"
+        try:
+            rows = self._first(len(saved))
+        except (ValueError, OSError) as error:
+            return str(error)
+        if len(rows) < len(saved):
+            return f"{self.path} has {len(rows)} of {len(saved)} rows"
+        if not saved[0].keys() <= rows[0].keys():
+            return f"line 1 of {self.path} is damaged"
+        for line, (old, new) in enumerate(zip(saved, rows, strict=True), start=2):
+            last = line == len(saved) + 1
+            # The end of a run may have added an evaluation to its last row.
+            known = {name: value for name, value in old.items() if value or not last}
+            if any(new[name] != value for name, value in known.items()):
+                return f"line {line} of {self.path} is damaged"
+        return None
 
     def _rewrite(self, rows: Sequence[dict[str, Any]]) -> None:
         # Beside the file first: a crash in between loses nothing.
-        temporary = self.path.with_suffix(".tmp")
-        with temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, self.columns, restval="")
-            writer.writeheader()
-            writer.writerows(rows)
-        temporary.replace(self.path)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self.columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_file(self.path, text.getvalue().encode())
+
+
+def _rows(data: bytes, name: str) -> list[dict[str, str]]:
+    """The rows of a CSV file; a sentence that names the line for what is none."""
+    for line, raw in enumerate(data.split(b"\n"), start=1):
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:
+            raise ValueError(f"line {line} of {name} is damaged: it is no text")
+    reader = csv.DictReader(io.StringIO(data.decode(), newline=""))
+    rows = list(reader)
+    for line, row in enumerate(rows, start=2):
+        # More or fewer entries than the header has names.
+        if None in row or None in row.values():
+            raise ValueError(f"line {line} of {name} is damaged: it does not fit the header")
+    return rows
 
 
 LoggerKind = Literal["csv", "tensorboard", "wandb"]
-
-
 """``"csv"`` is the log that every run has; the others are written beside it."""
 
 
@@ -213,9 +292,7 @@ class TorchRLLog:
         self._logger.flush()
         # After the row: if the process dies in between, the row comes twice rather than never.
         self._sent |= {"frames": int(row["frames"]), "keys": [*known, *numbers]}
-        temporary = self._mark.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self._sent))
-        temporary.replace(self._mark)
+        write_file(self._mark, json.dumps(self._sent).encode())
 
     def write_again(self, row: dict[str, Any]) -> None:
         """Sends what is new in the row."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import multiprocessing
+import sys
+import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, TextIO
 
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from torchrl_dceo.agents.agent import Agent
-import multiprocessing
-import sys
-import time
-from typing import TextIO
+from torchrl_dceo.agents.agent import Agent
 
 __all__ = [
     "ProgressLine",
@@ -22,7 +22,8 @@ __all__ = [
     "num_options",
 ]
 
-_COLLECTED = (("next", "done"), ("next", "episode_reward"), "option", "option_start")
+_RETURN = ("next", "episode_reward")
+_COLLECTED = (("next", "done"), _RETURN, "option", "option_start")
 
 
 def num_options(agent: Agent) -> int:
@@ -65,18 +66,35 @@ class RunMetrics:
 
     def __init__(self, num_options: int = 0) -> None:
         self.num_options = num_options
+        self.non_finite: tuple[str, int, float] | None = None
+        # The return so far of each environment's episode, where no RewardSum keeps it.
+        self._so_far = torch.zeros(0, dtype=torch.float64)
         self._clear()
 
     def _clear(self) -> None:
         self._collected: dict[str | tuple[str, ...], list[Tensor]] = defaultdict(list)
         self._updates: dict[str, list[Tensor]] = defaultdict(list)
+        # Rewards, ends and beginnings [3, E, T] of whole batches, and of those of single workers with their streams.
+        self._steps: list[tuple[Sequence[int] | None, Tensor]] = []
 
-    def collected(self, data: TensorDictBase) -> None:
-        """Takes a batch of collected steps."""
+    def collected(self, data: TensorDictBase, streams: Sequence[int] | None = None) -> None:
+        """Takes a batch of collected steps ``[*E, T]``, of all environments or of ``streams``."""
         for key in _COLLECTED:
             value = data.get(key, None)
             if value is not None:
                 self._collected[key].append(value.reshape(-1))
+        if data.get(_RETURN, None) is None:
+            self._gather_steps(data, streams)
+
+    def _gather_steps(self, data: TensorDictBase, streams: Sequence[int] | None) -> None:
+        reward, done = data.get(("next", "reward"), None), data.get(("next", "done"), None)
+        if reward is None or done is None or reward.numel() != data.numel():
+            return  # several rewards a step have no one return
+        begins = data.get("is_init", None)
+        begins = torch.zeros_like(done) if begins is None else begins
+        shape = (data.numel() // data.shape[-1], data.shape[-1])
+        steps = [value.reshape(shape).double() for value in (reward, done, begins)]
+        self._steps.append((streams, torch.stack(steps)))
 
     def updated(self, outputs: dict[str, Tensor]) -> None:
         """Takes the outputs of an update."""
@@ -84,12 +102,17 @@ class RunMetrics:
             self._updates[key].append(value)
 
     def row(self) -> dict[str, float]:
-        """Reduces what was gathered since the last row, and forgets it."""
+        """Reduces what was gathered since the last row, and forgets it.
+
+        :attr:`non_finite` is then the first loss or gradient that was not finite: its name, how many updates came
+        after it, and its value; ``None`` if there was none.
+        """
         row: dict[str, float] = {}
         collected = {key: torch.cat(values) for key, values in self._collected.items()}
         done = collected.get(("next", "done"))
         if done is not None:
-            returns = collected.get(("next", "episode_reward"), done.float())[done]
+            sums = collected.get(_RETURN)
+            returns = self._returns() if sums is None else sums[done]
             row["episodes"] = float(done.sum())
             row["train_return"] = float(returns.mean()) if len(returns) else float("nan")
         option = collected.get("option")
@@ -102,8 +125,91 @@ class RunMetrics:
             row |= {f"option_starts_{i}": float(n) for i, n in enumerate(each, start=1)}
         for key, values in self._updates.items():
             row[key] = float(torch.stack(values).float().mean())
+        self.non_finite = self.first_non_finite(row)
         self._clear()
         return row
+
+    def first_non_finite(
+        self, row: dict[str, float] | None = None
+    ) -> tuple[str, int, float] | None:
+        """The first loss or norm of a gradient since the last row that is not finite, as :meth:`row` says it.
+
+        Args:
+            row (dict, optional): the means, if they are known: those that are finite need no further look.
+        """
+        found = []
+        for key, values in self._updates.items():
+            watched = key.startswith("loss") or key == "grad_norm"
+            if not watched or (row is not None and math.isfinite(row[key])):
+                continue
+            stacked = torch.stack(values).float()
+            bad = (~stacked.isfinite()).nonzero()
+            if len(bad):
+                place = int(bad[0])
+                found.append((len(values) - 1 - place, key, float(stacked[place])))
+        # The earliest; of several at once the first objective's, which the others may follow.
+        before, key, value = max(found, key=lambda item: item[0], default=(0, "", 0.0))
+        return (key, before, value) if found else None
+
+    def _returns(self) -> Tensor:
+        """The returns of the episodes that ended, from their rewards."""
+        whole = [steps for streams, steps in self._steps if streams is None]
+        parts: list[tuple[Any, Tensor]] = [(s, t) for s, t in self._steps if s is not None]
+        if whole:
+            parts.append((slice(None), torch.cat(whole, -1)))
+        returns = [torch.zeros(0, dtype=torch.float64)]
+        for streams, steps in parts:
+            reward, done, begins = steps.cpu()
+            rows = len(reward) if isinstance(streams, slice) else max(streams) + 1
+            if rows > len(self._so_far):
+                new = self._so_far.new_zeros(rows - len(self._so_far))
+                self._so_far = torch.cat([self._so_far, new])
+            streams = streams if isinstance(streams, slice) else list(streams)
+            totals = _episode_totals(reward, done > 0, begins > 0, self._so_far[streams])
+            self._so_far[streams] = torch.where(done[:, -1] > 0, 0.0, totals[:, -1])
+            returns.append(totals[done > 0])
+        return torch.cat(returns)
+
+    def state(self) -> dict[str, Any]:
+        """What was gathered since the last row, and the returns of unfinished episodes, for a checkpoint."""
+        whole = [steps for streams, steps in self._steps if streams is None]
+        return {
+            "collected": {_name(key): torch.cat(values) for key, values in self._collected.items()},
+            "updates": {key: torch.stack(values) for key, values in self._updates.items()},
+            "steps": torch.cat(whole, -1) if whole else None,
+            "so_far": self._so_far,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restores what :meth:`state` returned."""
+        self._clear()
+        names = {_name(key): key for key in _COLLECTED}
+        for name, values in state["collected"].items():
+            self._collected[names[name]].append(values.clone())
+        for key, values in state["updates"].items():
+            self._updates[key] = list(values.clone().unbind())
+        if state["steps"] is not None:
+            self._steps.append((None, state["steps"].clone()))
+        self._so_far = state["so_far"].clone()
+
+
+def _name(key: str | tuple[str, ...]) -> str:
+    return key if isinstance(key, str) else ".".join(key)
+
+
+def _episode_totals(reward: Tensor, done: Tensor, begins: Tensor, so_far: Tensor) -> Tensor:
+    """The sum of the rewards of each step's episode up to that step, ``[E, T]``.
+
+    An episode begins after one that is done, and where a step says so (a worker that was replaced).
+    """
+    begins = begins.clone()
+    begins[:, 1:] |= done[:, :-1]
+    total = reward.cumsum(-1)
+    before = total - reward
+    steps = torch.arange(reward.shape[-1], device=reward.device).expand_as(reward)
+    first = torch.where(begins, steps, -1).cummax(-1).values
+    base = torch.where(first >= 0, before.gather(-1, first.clamp(min=0)), -so_far.unsqueeze(-1))
+    return total - base
 
 
 class ProgressLine:

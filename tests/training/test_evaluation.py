@@ -1,0 +1,143 @@
+"""Evaluations: greedy, or with a random action now and then; training does not notice either."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torchrl.envs import GymEnv
+from training_runs import difference, final_state, rows
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import TrainConfig
+from torchrl_dceo.training.evaluation import evaluate
+
+# Half of the random walks of 20 steps meet the goal.
+OPEN = "\n".join(["#######", "#S....#", "#.....#", "#....G#", "#######"])
+
+
+def recorded(env, key="action"):
+    """What reaches the environment at each step, gathered while it runs."""
+    seen, step = [], env.step_and_maybe_reset
+
+    def record(tensordict):
+        seen.append(tensordict[key].clone())
+        return step(tensordict)
+
+    env.step_and_maybe_reset = record
+    return seen
+
+
+def always(action):
+    return lambda td: td.set("action", torch.full(td.batch_size, action))
+
+
+@pytest.mark.parametrize("eps", [0.05, 0.3, 1.0])
+def test_the_share_of_random_actions(eps):
+    env = make_env(OPEN, batch_size=64, slip=0.0, coverage=True, max_steps=500, seed=0)
+    seen = recorded(env)
+    evaluate(always(2), env, eps=eps, generator=torch.Generator().manual_seed(0))
+    actions = torch.stack(seen)
+    assert actions.shape == (500, 64)
+    shares = torch.bincount(actions.flatten(), minlength=4).double() / actions.numel()
+    expected = torch.full((4,), eps / 4).double()
+    expected[2] += 1 - eps
+    deviation = (expected * (1 - expected) / actions.numel()).sqrt()
+    assert ((shares - expected).abs() < 5 * deviation).all()
+    # Each environment by itself: the number of random ones in a step is binomial, not all or none.
+    per_step = (actions != 2).double().mean(1)
+    spread = (0.75 * eps * (1 - 0.75 * eps) / 64) ** 0.5
+    assert per_step.std() == pytest.approx(spread, rel=0.2)
+
+
+def test_without_random_actions_nothing_is_drawn():
+    env = make_env(OPEN, batch_size=4, slip=0.0, seed=0)
+    seen, generator = recorded(env), torch.Generator().manual_seed(3)
+    before = torch.get_rng_state(), generator.get_state()
+    assert evaluate(always(3), env, generator=generator) == 0.0
+    assert (torch.stack(seen) == 3).all()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(generator.get_state(), before[1])
+
+
+def test_a_generator_of_its_own_leaves_torchs_alone_and_repeats():
+    returns, before = [], torch.get_rng_state()
+    for seed in (0, 0, 1):
+        env = make_env(OPEN, batch_size=16, slip=0.0, seed=0, max_steps=30)
+        seen = recorded(env)
+        evaluate(always(0), env, eps=0.5, generator=torch.Generator().manual_seed(seed))
+        returns.append(torch.stack(seen[:20]))
+        torch.set_rng_state(before)  # building an environment may draw
+    assert torch.equal(returns[0], returns[1]) and not torch.equal(returns[0], returns[2])
+    env = make_env(OPEN, batch_size=16, slip=0.0, seed=0)
+    before = torch.get_rng_state()
+    evaluate(always(0), env, eps=0.5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_policy_that_is_stuck_gets_out():
+    env = make_env("S..G", batch_size=16, slip=0.0, max_steps=200, seed=0)
+    left = 3
+    assert {float(evaluate(always(a), env)) for a in range(4)} == {0.0, 1.0}
+    stuck = [a for a in range(4) if evaluate(always(a), env) == 0.0]
+    assert left in stuck and len(stuck) == 3
+    generator = torch.Generator().manual_seed(0)
+    assert evaluate(always(stuck[0]), env, eps=0.8, generator=generator) > 0.9
+
+
+def test_no_option_is_active_whatever_is_random():
+    env = make_env("NineRooms", room_size=3, batch_size=5, max_steps=40, seed=0)
+    agent = make_agent("dceo", env, num_options=2)
+    for transform in agent.transforms:
+        env = env.append_transform(transform)
+    options, following = recorded(env, "option"), recorded(env, ("next", "option"))
+    actions = recorded(env)
+    evaluate(agent.policy, env, eps=0.5, generator=torch.Generator().manual_seed(0))
+    assert len(options) == 40
+    assert (torch.stack(options) == -1).all() and (torch.stack(following) == -1).all()
+    # And they are not all greedy.
+    env.reset()
+    assert torch.stack(actions).unique().numel() == 4
+
+
+def test_bad_values():
+    env = make_env(OPEN, batch_size=2)
+    with pytest.raises(ValueError, match=r"eps must lie in \[0, 1\], got 1.5"):
+        evaluate(always(0), env, eps=1.5)
+    with pytest.raises(ValueError, match=r"eval_eps must lie in \[0, 1\], got -0.1"):
+        TrainConfig(eval_eps=-0.1)
+    one_hot = GymEnv("CartPole-v1")
+    with pytest.raises(TypeError, match="eps needs one categorical action per environment"):
+        evaluate(lambda td: td.set("action", one_hot.action_spec.rand()), one_hot, eps=0.1)
+
+
+def test_training_is_the_same_whatever_is_evaluated(runs, tmp_path):
+    logs = []
+    for eps in (0.0, 0.5):
+        spec = {"name": OPEN, "world": {"starts": "anywhere"}, "eval_eps": eps}
+        runs.run(run_dir=tmp_path / str(eps), agent="dceo", frames=1200, **spec)
+        logs.append(rows(tmp_path / str(eps)))
+    assert [row.pop("eval_return") for row in logs[0]] != [
+        row.pop("eval_return") for row in logs[1]
+    ]
+    assert logs[0] == logs[1]
+    one, two = (final_state(tmp_path / str(eps)) for eps in (0.0, 0.5))
+    for part in ("agent", "learning", "replay", "generators", "carrier"):
+        assert difference(one[part], two[part]) is None
+
+
+def test_a_resumed_run_evaluates_as_the_whole_one(runs, tmp_path):
+    spec = {
+        "agent": "dceo",
+        "name": OPEN,
+        "world": {"starts": "anywhere"},
+        "eval_eps": 0.5,
+        "eval_period": 200,
+    }
+    runs.run(run_dir=tmp_path / "whole", frames=1200, **spec)
+    runs.run(run_dir=tmp_path / "halves", frames=600, **spec)
+    runs.run(run_dir=tmp_path / "halves", frames=1200, resume=True, **spec)
+    assert rows(tmp_path / "whole") == rows(tmp_path / "halves")
+    assert len({row["eval_return"] for row in rows(tmp_path / "whole")}) > 2
+    whole, halves = (final_state(tmp_path / name) for name in ("whole", "halves"))
+    assert difference(whole, halves) is None

@@ -1,0 +1,8 @@
+"""``python -m torchrl_dceo``: the command ``dceo``."""
+
+import sys
+
+from torchrl_dceo.cli.commands import main
+
+if __name__ == "__main__":
+    sys.exit(main())

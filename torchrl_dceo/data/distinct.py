@@ -1,0 +1,182 @@
+"""Drawing every distinct observation alike, however often it was visited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torchrl.data.replay_buffers.storages import Storage
+
+from torchrl_dceo.data.samplers import _Seeded
+
+__all__ = ["DistinctSampler"]
+
+
+class DistinctSampler(_Seeded):
+    """Draws a distinct observation uniformly, then one of its rows uniformly.
+
+    A replay weighs a state by its visits: where an agent starts from one place, the frontier of what it knows has next
+    to no weight. Here every observation has the same, whatever the number of times it was stored. Where all differ, it
+    is the uniform draw over all rows.
+
+    What an observation is, is a number (see :mod:`torchrl_dceo.hashing`), given once, when its row is written. The
+    distinct ones lie in a dense list, from which one that has lost its last row is taken by putting the last in its
+    place; so do the rows of each. A draw, a new row and a row that is overwritten all take constant time, at any size.
+
+    :func:`~torchrl_dceo.data.make_replay_buffer` builds and feeds one with ``uniform_measure="distinct"``.
+
+    Args:
+        max_capacity (int): rows of the storage.
+        seed (int, optional): seed of its generator. Default: drawn from torch's global one.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.data import DistinctSampler
+        >>> sampler = DistinctSampler(10, seed=0)
+        >>> rows = torch.arange(10)
+        >>> sampler.write(rows, torch.tensor([7] * 9 + [8]))  # nine visits of one state, one of another
+        >>> sampler.set_live(rows, torch.ones(10, dtype=torch.bool))
+        >>> drawn, _ = sampler.sample(None, 1000)
+        >>> sampler.num_distinct, 450 < int((drawn == 9).sum()) < 550
+        (2, True)
+    """
+
+    def __init__(self, max_capacity: int, seed: int | None = None) -> None:
+        if max_capacity < 1:
+            raise ValueError(f"max_capacity must be at least 1, got {max_capacity}.")
+        self._max_capacity = max_capacity
+        self._seed(seed)
+        self._empty()
+
+    def _empty(self) -> None:
+        self._hash = np.zeros(self._max_capacity, dtype=np.int64)
+        # The place of a row among those of its observation; -1: it cannot be drawn.
+        self._place = np.full(self._max_capacity, -1, dtype=np.int64)
+        self._slots: dict[int, int] = {}  # hash -> place among the distinct ones
+        self._hashes: list[int] = []  # and back
+        self._members: list[list[int]] = []  # the rows of each
+
+    @property
+    def num_distinct(self) -> int:
+        """How many distinct observations can be drawn."""
+        return len(self._members)
+
+    def count(self, rows: Tensor) -> Tensor:
+        """How many rows hold the same observation as each of ``rows``, 0 for one that cannot be drawn."""
+        held = [
+            len(self._members[self._slots[key]]) if place >= 0 else 0
+            for key, place in zip(
+                self._hash[rows.numpy()].tolist(), self._place[rows.numpy()].tolist(), strict=True
+            )
+        ]
+        return torch.tensor(held, dtype=torch.int64)
+
+    def write(self, rows: Tensor, hashes: Tensor) -> None:
+        """New observations in ``rows``: what was there cannot be drawn any more, nor can they until they are live.
+
+        Args:
+            rows (Tensor): int64 ``[K]``.
+            hashes (Tensor): what their observations are, int64 ``[K]``.
+        """
+        row = rows.numpy()
+        self._remove(row)
+        self._hash[row] = hashes.numpy()
+
+    def set_live(self, index: Tensor, live: Tensor) -> None:
+        """Sets which rows can be drawn.
+
+        Args:
+            index (Tensor): rows, int64 ``[K]``.
+            live (Tensor): bool ``[K]``.
+        """
+        row, alive = index.numpy(), live.numpy()
+        self._remove(row[~alive])
+        slots, members, place = self._slots, self._members, self._place
+        added = row[alive]
+        for item, key in zip(added.tolist(), self._hash[added].tolist(), strict=True):
+            if place[item] >= 0:
+                continue
+            slot = slots.get(key)
+            if slot is None:
+                slots[key] = len(members)
+                self._hashes.append(key)
+                members.append([item])
+                place[item] = 0
+            else:
+                rows = members[slot]
+                place[item] = len(rows)
+                rows.append(item)
+
+    def _remove(self, rows: npt.NDArray) -> None:
+        held = rows[self._place[rows] >= 0]
+        slots, members, hashes, place = self._slots, self._members, self._hashes, self._place
+        for item, key in zip(held.tolist(), self._hash[held].tolist(), strict=True):
+            hole = int(place[item])
+            if hole < 0:
+                continue  # named twice
+            slot = slots[key]
+            rows_of = members[slot]
+            last = rows_of.pop()
+            if last != item:
+                rows_of[hole] = last
+                place[last] = hole
+            place[item] = -1
+            if not rows_of:
+                del slots[key]
+                last_hash, last_rows = hashes.pop(), members.pop()
+                if last_hash != key:
+                    hashes[slot], members[slot] = last_hash, last_rows
+                    slots[last_hash] = slot
+
+    def sample(self, storage: Storage | None, batch_size: int) -> tuple[Tensor, dict]:
+        """Draws ``batch_size`` rows, with replacement."""
+        members = self._members
+        if not members:
+            raise RuntimeError(
+                "The replay buffer holds no transition that can be sampled: a step can be sampled once "
+                "the step after it has been written, or its episode has ended."
+            )
+        # Double precision: float32 has too few digits to reach every observation of a large buffer.
+        draws = torch.rand(2, batch_size, dtype=torch.float64, generator=self.generator)
+        slots = (draws[0] * len(members)).long().tolist()
+        index = [
+            (rows := members[slot])[int(share * len(rows))]
+            for slot, share in zip(slots, draws[1].tolist(), strict=True)
+        ]
+        return torch.tensor(index, dtype=torch.int64), {}
+
+    def _sampleable_count(self, storage: Storage, batch_size: int) -> int:
+        return len(self._members)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which rows hold what, in their order, and the generator."""
+        return {
+            "hash": torch.from_numpy(self._hash.copy()),
+            "distinct": torch.tensor(self._hashes, dtype=torch.int64),
+            "counts": torch.tensor([len(rows) for rows in self._members], dtype=torch.int64),
+            "rows": torch.tensor([row for rows in self._members for row in rows]).long(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores a state of a sampler of the same capacity."""
+        rows = state_dict["hash"].numel()
+        if rows != self._max_capacity:
+            raise ValueError(
+                f"The saved sampler has {rows} rows, this one {self._max_capacity}: build it with the "
+                "same max_capacity."
+            )
+        self._empty()
+        self._hash[:] = state_dict["hash"].numpy()
+        self._hashes = state_dict["distinct"].tolist()
+        self._slots = {key: slot for slot, key in enumerate(self._hashes)}
+        listed, start = state_dict["rows"].tolist(), 0
+        for count in state_dict["counts"].tolist():
+            members = listed[start : start + count]
+            self._members.append(members)
+            self._place[members] = np.arange(count)
+            start += count
+        self.generator.set_state(state_dict["generator"].clone())

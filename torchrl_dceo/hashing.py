@@ -1,0 +1,197 @@
+"""An observation as a number: exact bytes, the coarse cell of an image, or the signs of random projections.
+
+Every hash maps a batch of observations ``[N, ...]`` to int64 ``[N]``, the same in every process and on every run: equal
+numbers stand for states that count as one. For replay (which states are distinct) and for coverage (how many were
+seen), neither of which needs to know the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+__all__ = ["CellHash", "ExactHash", "ObservationHash", "SimHash", "combine", "make_hash"]
+
+ObservationHash = Callable[[Tensor], Tensor]
+
+_SEED = 20240731
+_MIX = -7046029254386353131  # 2⁶⁴ divided by the golden ratio: odd, with its bits well spread
+
+
+def _coefficients(size: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-(2**63), 2**63 - 1, (size,), generator=generator) | 1
+
+
+class ExactHash:
+    """Observations are the same if all their bytes are.
+
+    A sum of the bytes with random odd 64-bit weights, modulo 2⁶⁴: two different observations collide with a probability
+    below 2⁻⁵⁶.
+
+    Keyword Args:
+        seed (int): of the weights. Default: a constant.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.hashing import ExactHash
+        >>> images = torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
+        >>> images[1, 0, 0, 1] = 1
+        >>> first, second, third = ExactHash()(images).tolist()
+        >>> first == second, first == third
+        (False, True)
+    """
+
+    def __init__(self, *, seed: int = _SEED) -> None:
+        self.seed = seed
+        self._weights: dict[int, Tensor] = {}
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        """Hashes ``[N, ...]`` of any dtype."""
+        rows = observations.detach().cpu().reshape(observations.shape[0], -1)
+        if rows.is_floating_point():
+            rows = rows + 0.0  # -0.0 equals 0.0, but has another bit
+        data = rows.contiguous().view(torch.uint8)
+        size = data.shape[1]
+        weights = self._weights.get(size)
+        if weights is None:
+            weights = self._weights[size] = _coefficients(size, self.seed)
+        return (data * weights).sum(1)
+
+
+class CellHash:
+    """Images are the same if they fall into the same cell: shrunk, without colour and with few levels of brightness.
+
+    The cells of Go-Explore (`Ecoffet et al., 2021 <https://arxiv.org/abs/1901.10995>`_): what differs in a few pixels,
+    or in a flicker, is one state.
+
+    Keyword Args:
+        height (int): of the shrunk image. Default: ``8``.
+        width (int): of the shrunk image. Default: ``11``.
+        levels (int): of brightness, of ``maximum``. Default: ``8``.
+        maximum (float, optional): the brightest value. Default: ``255`` for integers, ``1`` for floats.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.hashing import CellHash
+        >>> images = torch.zeros(3, 1, 42, 42, dtype=torch.uint8)
+        >>> images[1, 0, 3, 3] = 9  # a speck
+        >>> images[2, 0, :20, :20] = 255  # a room
+        >>> first, second, third = CellHash()(images).tolist()
+        >>> first == second, first == third
+        (True, False)
+    """
+
+    def __init__(
+        self, *, height: int = 8, width: int = 11, levels: int = 8, maximum: float | None = None
+    ) -> None:
+        if min(height, width) < 1 or not 2 <= levels <= 256:
+            raise ValueError(
+                "height and width must be at least 1 and levels lie in [2, 256], got "
+                f"{height}, {width} and {levels}."
+            )
+        self.size = (height, width)
+        self.levels = levels
+        self.maximum = maximum
+        self._exact = ExactHash()
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        """Hashes images ``[N, C, H, W]``."""
+        if observations.ndim != 4:
+            raise ValueError(
+                f"cells are of images [N, C, H, W], got the shape {list(observations.shape)}: use "
+                "'exact' or 'simhash' for vectors."
+            )
+        maximum = self.maximum
+        if maximum is None:
+            maximum = 1.0 if observations.is_floating_point() else 255.0
+        grey = observations.detach().float().mean(1, keepdim=True)
+        levels = adaptive_avg_pool2d(grey, self.size) * (self.levels / maximum)
+        return self._exact(levels.clamp(0, self.levels - 1).to(torch.uint8))
+
+
+class SimHash:
+    """Vectors are the same if they lie on the same side of random planes (Charikar, 2002).
+
+    Close vectors share most of their signs; the more bits, the finer the cells. As for exploration by counts in
+    `Tang et al., 2017 <https://arxiv.org/abs/1611.04717>`_.
+
+    Keyword Args:
+        bits (int): planes, up to 63. Default: ``32``.
+        seed (int): of the planes. Default: a constant.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.hashing import SimHash
+        >>> vectors = torch.tensor([[1.0, 2.0], [1.001, 2.0], [-2.0, 1.0]])
+        >>> first, second, third = SimHash()(vectors).tolist()
+        >>> first == second, first == third
+        (True, False)
+    """
+
+    def __init__(self, *, bits: int = 32, seed: int = _SEED) -> None:
+        if not 1 <= bits <= 63:
+            raise ValueError(f"bits must lie in [1, 63], got {bits}.")
+        self.bits = bits
+        self.seed = seed
+        self._planes: dict[int, Tensor] = {}
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        """Hashes ``[N, ...]``, each flattened to a vector."""
+        rows = observations.detach().cpu().reshape(observations.shape[0], -1).double()
+        size = rows.shape[1]
+        planes = self._planes.get(size)
+        if planes is None:
+            generator = torch.Generator().manual_seed(self.seed)
+            planes = torch.randn(size, self.bits, generator=generator, dtype=torch.float64)
+            self._planes[size] = planes
+        bits = (rows @ planes > 0).long()
+        return (bits << torch.arange(self.bits)).sum(1)
+
+
+def combine(hashes: list[Tensor]) -> Tensor:
+    """One hash of several observations of the same states, ``[N]`` each.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.hashing import combine
+        >>> a, b = torch.tensor([1, 2]), torch.tensor([2, 1])
+        >>> torch.equal(combine([a, b]), combine([b, a]))
+        False
+        >>> torch.equal(combine([a]), a)
+        True
+    """
+    total = hashes[0]
+    for other in hashes[1:]:
+        total = total * _MIX + other
+    return total
+
+
+_HASHES: dict[str, Callable[[], ObservationHash]] = {
+    "exact": ExactHash,
+    "cell": CellHash,
+    "simhash": SimHash,
+}
+
+
+def make_hash(name: str | ObservationHash) -> ObservationHash:
+    """The hash of that name with its defaults, or the callable itself.
+
+    Args:
+        name (str or callable): ``"exact"``, ``"cell"``, ``"simhash"``, or a callable from ``[N, ...]`` to int64 ``[N]``.
+
+    Examples:
+        >>> from torchrl_dceo.hashing import make_hash
+        >>> type(make_hash("cell")).__name__
+        'CellHash'
+    """
+    if not isinstance(name, str):
+        return name
+    if name not in _HASHES:
+        raise ValueError(
+            f"the hash must be one of {', '.join(map(repr, _HASHES))} or a callable, got {name!r}."
+        )
+    return _HASHES[name]()

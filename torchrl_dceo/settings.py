@@ -1,0 +1,189 @@
+"""Dataclasses of settings that check themselves: the same sentences from Python and from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from torchrl_dceo.typos import choices
+
+__all__ = [
+    "by_environment",
+    "check_at_least",
+    "check_between",
+    "check_positive",
+    "check_types",
+    "defaults",
+    "environment_fields",
+    "from_settings",
+]
+
+Config = TypeVar("Config")
+_BY_ENVIRONMENT = "by_environment"
+
+
+def by_environment(default: Any) -> Any:
+    """A field whose best value differs between environments: a recipe may set it for all agents that have it.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> from torchrl_dceo.settings import by_environment, environment_fields
+        >>> @dataclass
+        ... class Options:
+        ...     option_prob: float = by_environment(0.8)
+        ...     option_duration: float = 10.0
+        >>> environment_fields(Options), Options().option_prob
+        (['option_prob'], 0.8)
+    """
+    return dataclasses.field(default=default, metadata={_BY_ENVIRONMENT: True})
+
+
+def environment_fields(kind: Any) -> list[str]:
+    """The fields of a dataclass that :func:`by_environment` declares."""
+    return [field.name for field in dataclasses.fields(kind) if _BY_ENVIRONMENT in field.metadata]
+
+
+def defaults(kind: Any) -> dict[str, Any]:
+    """The default of every field of a dataclass.
+
+    Examples:
+        >>> from torchrl_dceo.settings import defaults
+        >>> from torchrl_dceo.training import TrainConfig
+        >>> defaults(TrainConfig)["eval_period"]
+        10000
+    """
+    return {field.name: field.default for field in dataclasses.fields(kind)}
+
+
+def from_settings(
+    kind: type[Config], values: Mapping[str, Any], *, of: str = "", prefix: str = ""
+) -> Config:
+    """A dataclass from plain values; a name that it has no field for gets one sentence.
+
+    Args:
+        kind (type): the dataclass.
+        values (mapping): its fields.
+
+    Keyword Args:
+        of (str, optional): whose settings they are, for that sentence.
+        prefix (str, optional): how their names begin where they were given, for every sentence.
+
+    Examples:
+        >>> from torchrl_dceo.settings import from_settings
+        >>> from torchrl_dceo.training import TrainConfig
+        >>> from_settings(TrainConfig, {"total_frame": 10})
+        Traceback (most recent call last):
+        ValueError: unknown setting 'total_frame' (did you mean 'total_frames'?); choose from ...
+        >>> from_settings(TrainConfig, {"total_frames": 1e5}).total_frames
+        100000
+    """
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in names:
+            known = [f"{prefix}{other}" for other in names]
+            raise ValueError(f"unknown setting {of}{choices(f'{prefix}{name}', known)}")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        # Sentences about a field begin with its name.
+        raise ValueError(f"{prefix}{error}") from None
+
+
+def check_types(config: Any) -> None:
+    """Checks every field of a dataclass against its annotation; a whole number written as 1e5 becomes an ``int``.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> from typing import Literal
+        >>> from torchrl_dceo.settings import check_types
+        >>> @dataclass
+        ... class Speed:
+        ...     lr: float = 1e-3
+        ...     norm: Literal["squared", "log1p"] = "squared"
+        ...     def __post_init__(self):
+        ...         check_types(self)
+        >>> Speed(lr="fast")
+        Traceback (most recent call last):
+        ValueError: lr must be float, got 'fast'
+        >>> Speed(norm="log2")
+        Traceback (most recent call last):
+        ValueError: norm is 'log2' (did you mean 'log1p'?); choose from squared, log1p
+    """
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        name, value = field.name, getattr(config, field.name)
+        allowed = _alternatives(hints[name])
+        if int in allowed and isinstance(value, float) and value.is_integer():
+            value = int(value)
+            object.__setattr__(config, name, value)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, got {value}")
+        if any(_fits(value, kind) for kind in allowed):
+            continue
+        literals = [str(choice) for kind in allowed for choice in typing.get_args(kind)]
+        if literals:
+            raise ValueError(f"{name} is {choices(str(value), literals)}")
+        wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in allowed)
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is typing.Literal:
+        return any(value is choice or value == choice for choice in typing.get_args(kind))
+    if kind in (int, float):
+        return isinstance(value, int | kind) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def check_at_least(config: Any, least: int, names: Iterable[str]) -> None:
+    """Refuses fields below a number; ``None`` passes.
+
+    Examples:
+        >>> from torchrl_dceo.agents.configs import OptionConfig
+        >>> OptionConfig(num_options=0)
+        Traceback (most recent call last):
+        ValueError: num_options must be at least 1, got 0
+    """
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_between(config: Any, names: Iterable[str], low: float = 0, high: float = 1) -> None:
+    """Refuses fields outside [low, high]; ``None`` passes.
+
+    Examples:
+        >>> from torchrl_dceo.agents.configs import LearnerConfig
+        >>> LearnerConfig(gamma=1.5)
+        Traceback (most recent call last):
+        ValueError: gamma must lie in [0, 1], got 1.5
+    """
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            raise ValueError(f"{name} must lie in [{low}, {high}], got {value}")
+
+
+def check_positive(config: Any, names: Iterable[str]) -> None:
+    """Refuses fields that are not above 0; ``None`` passes.
+
+    Examples:
+        >>> from torchrl_dceo.agents.configs import LearnerConfig
+        >>> LearnerConfig(lr=0.0)
+        Traceback (most recent call last):
+        ValueError: lr must be above 0, got 0.0
+    """
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be above 0, got {value}")

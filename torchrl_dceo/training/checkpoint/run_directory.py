@@ -1,0 +1,435 @@
+"""The directory of a run: its lock, and what the run in it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import platform
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensordict
+import torch
+import torchrl
+import yaml
+from torch import Tensor, nn
+from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
+from torchrl.envs.batched_envs import BatchedEnvBase
+
+import torchrl_dceo
+from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.data.persistence import write_file
+from torchrl_dceo.training.errors import NoRun, RunBusy, RunExists, RunRefused
+from torchrl_dceo.typos import first_difference
+
+__all__ = [
+    "RunDirectory",
+    "RunLock",
+    "describe_agent",
+    "describe_env",
+    "load_settings",
+    "plain",
+    "transform_chain",
+    "versions",
+]
+
+_log = logging.getLogger(__name__)
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where two runs are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
+
+class RunLock:
+    """Keeps a second run out of a run directory while the first is alive.
+
+    The kernel holds the lock and lets go of it when the process ends, however it ends. So the file that a killed run
+    leaves behind bars nobody, and no process number is mistaken for another's. The number is in the file for the
+    message.
+
+    Args:
+        path (path-like): the run directory.
+
+    Examples:
+        >>> import tempfile
+        >>> from torchrl_dceo.training.checkpoint.run_directory import RunLock
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first, second = RunLock(folder), RunLock(folder)
+        ...     first.acquire()
+        ...     try:
+        ...         second.acquire()
+        ...     except RuntimeError as error:
+        ...         print(str(error).split(": ")[1])
+        ...     first.release()
+        ...     second.acquire()
+        ...     second.release()
+        wait for it or choose another run_dir
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path) / "run.lock"
+        self._file: TextIOWrapper | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock, or says who has it. Taking it twice is fine."""
+        if self._file is not None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a+")
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                file.close()
+                raise RunBusy(
+                    f"{self.path.parent} is being written by the run of process {holder}: wait for it or "
+                    "choose another run_dir"
+                ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Lets go of it. The file stays: removing it would race with who takes it next."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+_PLAIN = (bool, int, float, str)
+
+
+# Public attributes that change while a thing is used.
+_CHANGING = {"training", "is_closed", "initialized", "counter"}
+
+
+# Numbers that are settings although they are kept as buffers, among those that are learned or annealed.
+_SETTING_BUFFERS = {"gamma", "lmbda", "eps_init", "eps_end"}
+
+
+def _kind(thing: object) -> str:
+    return type(thing).__name__
+
+
+def _settings(thing: object) -> dict[str, Any]:
+    """The public attributes that are plain values: what a constructor kept of its arguments."""
+    return {
+        name: value
+        for name, value in vars(thing).items()
+        if isinstance(value, _PLAIN) and not name.startswith("_") and name not in _CHANGING
+    }
+
+
+def _describe_module(module: nn.Module) -> dict[str, Any]:
+    numbers = {
+        name: float(f"{float(buffer):.6g}")  # 0.99, and not what single precision makes of it
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in _SETTING_BUFFERS
+    }
+    return {"kind": _kind(module), **_settings(module), **numbers}
+
+
+def describe_agent(agent: Agent) -> dict[str, Any]:
+    """The networks' shapes and every plain setting of an agent; nothing that training changes.
+
+    Examples:
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.checkpoint.run_directory import describe_agent
+        >>> agent = make_agent("ddqn", make_env("NineRooms"), lr=3e-4)
+        >>> describe_agent(agent)["optimizer"]["groups"][0]["lr"]
+        0.0003
+    """
+    groups = agent.optimizer.state_dict()["param_groups"]
+    return {
+        "objectives": list(agent.objectives),
+        "modules": {name or ".": _describe_module(m) for name, m in agent.named_modules()},
+        "shapes": {
+            name: list(value.shape)
+            for name, value in agent.state_dict().items()
+            if isinstance(value, Tensor)
+        },
+        "optimizer": {"kind": _kind(agent.optimizer), "groups": plain(groups)},
+        "targets": [{"kind": _kind(target), **_settings(target)} for target in agent.targets],
+        "replay": plain(dataclasses.asdict(agent.replay)),
+        "phases": [plain(dataclasses.asdict(phase)) for phase in agent.phases],
+        "max_grad_norm": agent.max_grad_norm,
+    }
+
+
+def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]:
+    """The world, what it shows, and its transforms.
+
+    Args:
+        env (EnvBase): any environment.
+        ignored (tuple of types): transforms that do not count.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.checkpoint.run_directory import describe_env
+        >>> describe_env(make_env("NineRooms", slip=0.2))["world"]["slip"]
+        0.2
+    """
+    base, transforms = env, []
+    while isinstance(base, TransformedEnv):
+        chain = [t for t in transform_chain(base) if not isinstance(t, ignored)]
+        transforms += [{"kind": _kind(t), **_settings(t)} for t in chain]
+        base = base.base_env
+    if isinstance(base, BatchedEnvBase):
+        # Its workers may live in other processes, and some settings of its own depend on the machine.
+        world: dict[str, Any] = {"workers": base.num_workers}
+    else:
+        # The tables that make a map or a cube; of other worlds, how they were made.
+        made_from = getattr(base, "_constructor_kwargs", {})
+        world = {**_settings(base), **plain(made_from), "tables": _checksum(base)}
+    return {
+        "kind": _kind(base),
+        "batch_size": list(env.batch_size),
+        "observation": {
+            str(key): [list(spec.shape), str(spec.dtype)]
+            for key, spec in base.full_observation_spec.items(True, True)
+        },
+        "actions": repr(env.full_action_spec[env.action_key].space),
+        "world": world,
+        "transforms": transforms,
+    }
+
+
+def transform_chain(env: TransformedEnv) -> Iterator[Transform]:
+    """The transforms of one layer of an environment, of which there may be one or a ``Compose`` of several.
+
+    Examples:
+        >>> from torchrl.envs import InitTracker, TransformedEnv
+        >>> from torchrl_dceo.envs import RubiksCubeEnv
+        >>> from torchrl_dceo.training.checkpoint.run_directory import transform_chain
+        >>> [type(t).__name__ for t in transform_chain(TransformedEnv(RubiksCubeEnv(), InitTracker()))]
+        ['InitTracker']
+    """
+    chain = env.transform
+    yield from chain.transforms if isinstance(chain, Compose) else (chain,)
+
+
+def _checksum(module: nn.Module) -> int:
+    checksum = 0
+    for name, buffer in sorted(module.named_buffers()):
+        data = buffer.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        checksum = zlib.crc32(data.data, zlib.crc32(name.encode(), checksum))
+    return checksum
+
+
+def plain(value: Any) -> Any:
+    """Nested plain values as they come back from a checkpoint; anything else becomes its text.
+
+    Examples:
+        >>> from torchrl_dceo.training.checkpoint.run_directory import plain
+        >>> plain({"betas": (0.9, 0.999), 1: None})
+        {'betas': [0.9, 0.999], '1': None}
+    """
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def versions() -> dict[str, str]:
+    """The versions of what a run's numbers depend on.
+
+    Examples:
+        >>> from torchrl_dceo.training.checkpoint.run_directory import versions
+        >>> list(versions())
+        ['python', 'torch', 'torchrl', 'tensordict', 'numpy', 'torchrl_dceo']
+    """
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torchrl": torchrl.__version__,
+        "tensordict": tensordict.__version__,
+        "numpy": np.__version__,
+        "torchrl_dceo": torchrl_dceo.__version__,
+    }
+
+
+_LARGEST_SETTINGS = 1 << 20  # bytes
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: a few lines of them can stand for more than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1} has an alias")
+        return super().compose_node(parent, index)
+
+
+def load_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of a run from its ``config.yaml``, which may come from anyone: plain values only.
+
+    References to other settings (``${num_envs}``) stay as they are; resolvers (``${oc.env:HOME}``), which would read
+    this machine's variables, are refused, and so are aliases.
+
+    Args:
+        path (path-like): the file.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from torchrl_dceo.training.checkpoint.run_directory import load_settings
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "config.yaml"
+        ...     _ = path.write_text("seed: 3")
+        ...     load_settings(path)
+        {'seed': 3}
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise NoRun(f"{path.parent} is not the directory of a run: it has no {path.name}")
+    if path.stat().st_size > _LARGEST_SETTINGS:
+        raise RunRefused(f"{path} is no file of settings: it is larger than a megabyte")
+    try:
+        text = path.read_bytes().decode()
+        settings = yaml.load(text, _PlainLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise RunRefused(
+            f"{path} cannot be read as YAML ({reason}): put it back as the run wrote it"
+        ) from None
+    if not isinstance(settings, dict):
+        raise RunRefused(f"{path} holds no settings: put it back as the run wrote it")
+    resolver = re.search(r"\$\{[^}$]*:[^}]*\}", text)
+    if resolver:
+        raise RunRefused(
+            f"{path} has {resolver.group()!r}, which reads from outside the run: write the value itself"
+        )
+    return settings
+
+
+class RunDirectory:
+    """Marks a directory as one run's with a file ``run.json``: what the run is made of, by which versions, and its
+    newest checkpoint.
+
+    Args:
+        path (path-like): the directory; made by :meth:`start`.
+
+    Examples:
+        >>> import tempfile
+        >>> from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = RunDirectory(folder)
+        ...     run.start({"agent": "dceo"})
+        ...     run.check({"agent": "dceo"})
+        ...     run.lock.release()
+        ...     run.holds_a_run
+        True
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.lock = RunLock(self.path)
+
+    @property
+    def holds_a_run(self) -> bool:
+        """Whether a run was started here."""
+        names = ("run.json", "progress.csv", "checkpoints")
+        return any((self.path / name).exists() for name in names)
+
+    def start(self, fingerprint: dict[str, Any]) -> None:
+        """Takes the directory for a new run."""
+        self.lock.acquire()
+        if self.holds_a_run:
+            self.lock.release()
+            raise RunExists(
+                f"{self.path} already holds a run: resume it, or choose another run_dir"
+            )
+        self._write({**fingerprint, "versions": versions(), "checkpoint": None})
+
+    def open(self) -> None:
+        """Takes the directory to resume the run in it."""
+        if not self.holds_a_run:
+            raise NoRun(f"there is no run to resume in {self.path}")
+        self.lock.acquire()
+
+    def read(self) -> dict[str, Any] | None:
+        """What ``run.json`` says; ``None`` if it cannot be read."""
+        try:
+            read = json.loads((self.path / "run.json").read_text())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return read if isinstance(read, dict) else None
+
+    def _write(self, content: dict[str, Any]) -> None:
+        write_file(self.path / "run.json", json.dumps(content, indent=1).encode())
+
+    def saved(self, fingerprint: dict[str, Any], step: int) -> None:
+        """Notes a checkpoint, so that a run that has lost all of them does not start over without a word."""
+        content = self.read() or {**fingerprint, "versions": versions()}
+        self._write({**content, "checkpoint": step})
+
+    def resumed(self, fingerprint: dict[str, Any], step: int) -> None:
+        """Compares the versions with those that the run was made with; others are named in a warning."""
+        content, own = self.read() or dict(fingerprint), versions()
+        before = ([content["versions"]] if "versions" in content else []) + content.get(
+            "resumed", []
+        )
+        known = {name: before[-1].get(name) for name in own} if before else None
+        if known != own:
+            difference = first_difference(
+                known or {}, own, sentence="{name} was {saved} and is {own}"
+            )
+            _log.warning(
+                "%s was made with other versions (%s): its numbers may not be those of a run of one version",
+                self.path,
+                difference,
+            )
+            key: dict[str, Any] = {
+                "resumed": [*content.get("resumed", []), {**own, "frames": step}]
+            }
+            self._write({**content, **key})
+
+    def refuse_lost_checkpoints(self, log_has_rows: bool) -> None:
+        """Refuses to start over a run that had a checkpoint.
+
+        Args:
+            log_has_rows (bool): whether there is anything to be lost.
+        """
+        content = self.read() or {}
+        # Runs of older versions do not note their checkpoints.
+        step = content.get("checkpoint", "an unknown number of" if log_has_rows else None)
+        if step is not None:
+            raise RunRefused(
+                f"{self.path} had a checkpoint after {step} frames and has none that is whole now: nothing was "
+                "changed; put it back, or start anew in another run_dir"
+            )
+
+    def check(self, fingerprint: dict[str, Any], saved: dict[str, Any] | None = None) -> None:
+        """Refuses a run that is made of something else than the one that was started here.
+
+        Args:
+            fingerprint (dict): what the run is made of.
+            saved (dict, optional): what a checkpoint says. Default: what ``run.json`` says.
+        """
+        if saved is None:
+            content = self.read()
+            if content is None:
+                raise RunRefused(
+                    f"{self.path / 'run.json'} cannot be read and there is no checkpoint: start anew in "
+                    "another run_dir"
+                )
+            notes = ("versions", "checkpoint", "resumed")
+            saved = {key: value for key, value in content.items() if key not in notes}
+        # As it comes back from JSON.
+        difference = first_difference(saved, json.loads(json.dumps(fingerprint)))
+        if difference:
+            raise RunRefused(f"{self.path} belongs to another configuration: {difference}")
