@@ -13,7 +13,6 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
-from torchrl_dceo.cli.plot import main
 
 from torchrl_dceo.analysis import (
     RunAnalysis,
@@ -25,6 +24,7 @@ from torchrl_dceo.analysis import (
     state_values,
 )
 from torchrl_dceo.analysis.figures.curves import option_starts
+from torchrl_dceo.cli.runs import plot as main
 from torchrl_dceo.envs import RubiksCubeEnv, make_env
 from torchrl_dceo.modules import EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
@@ -149,6 +149,8 @@ def test_a_changed_map_is_stored_as_it_is_now(tmp_path):
 def test_the_command_draws_and_names_the_pictures(run_dir, capsys):
     assert main([str(run_dir)]) == 0
     assert capsys.readouterr().out.split() == [str(run_dir / name) for name in ALL]
+    assert main([str(run_dir), "--format", "pdf"]) == 0
+    assert capsys.readouterr().out.split()[0] == str(run_dir / "learning_curve.pdf")
 
 
 def test_the_command_runs_as_a_module(tmp_path):
@@ -157,7 +159,8 @@ def test_the_command_runs_as_a_module(tmp_path):
         "-W",
         "error::RuntimeWarning",
         "-m",
-        "torchrl_dceo.cli.plot",
+        "torchrl_dceo",
+        "plot",
     ]
     result = subprocess.run([*command, str(tmp_path / "none")], capture_output=True, text=True)
     assert result.returncode == 2
