@@ -13,8 +13,8 @@ from typing import Any
 import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
-from torchrl_dceo.cli.config import CONF, _flat_keys, as_dict, compose, parse
 
+from torchrl_dceo.cli.config import CONF, _flat_keys, as_dict, compose, parse
 from torchrl_dceo.envs.miniworld_headless import why_not
 from torchrl_dceo.studies.catalogue import STUDIES
 from torchrl_dceo.studies.declaration import Job

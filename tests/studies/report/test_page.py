@@ -7,7 +7,6 @@ import re
 
 import pytest
 from PIL import Image
-from torchrl_dceo.studies.report.__main__ import main
 
 from torchrl_dceo.cli import study as cli
 from torchrl_dceo.studies.report import make_report
