@@ -17,7 +17,6 @@ from torchrl_dceo.settings import (
     check_positive,
     check_types,
 )
-
 from torchrl_dceo.typos import choices
 
 __all__ = [
@@ -85,11 +84,10 @@ class LearnerConfig(_Checked):
         check_at_least(self, 0, ("priority_alpha",))
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
         check_at_least(self, 2, ("num_atoms",))
-        if isinstance(self.network, str) and ":" not in self.network:
-            if self.network not in _NETWORKS:
-                raise ValueError(
-                    f"network is {choices(self.network, _NETWORKS)}, package.module:function"
-                )
+        named = isinstance(self.network, str) and ":" not in self.network
+        if named and self.network not in _NETWORKS:
+            known = choices(str(self.network), _NETWORKS)
+            raise ValueError(f"network is {known}, package.module:function")
 
 
 @dataclass
