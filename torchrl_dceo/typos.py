@@ -81,7 +81,7 @@ def first_difference(
             first_difference(a, b, f"{name}[{i}]", sentence=sentence) for i, (a, b) in pairs
         )
         return next((found for found in found_in if found), None)
-    if saved == own:
+    if saved == own or (saved != saved and own != own):  # NaN is NaN
         return None
     return sentence.format(name=name, saved=_short(saved), own=_short(own))
 

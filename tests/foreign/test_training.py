@@ -73,6 +73,18 @@ def test_every_agent_trains_in_an_environment_never_seen(name, world):
         lambda: MeadowFloats(),
         lambda: make_env("gym", entry_point=Meadow, frame_stack=2, batch_size=2, slip=0.1),
     ],
+    ids=[
+        "GymEnv",
+        "gymnasium",
+        "MiniGrid",
+        "transformed",
+        "stacked",
+        "serial",
+        "batched",
+        "dictionary",
+        "floats",
+        "gym",
+    ],
 )
 def test_every_kind_of_environment_can_be_trained_in(make):
     import minigrid  # noqa: F401

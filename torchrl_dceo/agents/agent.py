@@ -20,7 +20,11 @@ from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs.prepare import frame_stack_of
+from torchrl_dceo.modules import EigenReward, OptionExplorationModule
+from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.modules.networks import ConvNet
+from torchrl_dceo.objectives import OptionDQNLoss
+from torchrl_dceo.objectives.option_adam import OptionAdam
 
 __all__ = ["Agent", "Phase", "ReplaySettings"]
 
@@ -185,6 +189,18 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
+        shifted = any(
+            isinstance(m, EigenReward) and m.mode == "potential" for m in self.objectives.values()
+        )
+        if (
+            shifted
+            and isinstance(explorer, OptionExplorationModule)
+            and explorer.termination is value_termination
+        ):
+            raise ValueError(
+                "value_termination compares values with 0, but under reward mode 'potential' they are Q + f(s): pass "
+                "functools.partial(value_termination, reward=…) with the agent's EigenReward"
+            )
         # Name and settings, of an agent that make_agent built: a run keeps them, so that it can be built again.
         self.made_from: dict[str, Any] | None = None
         for phase in self.phases:
@@ -240,7 +256,11 @@ class Agent(nn.Module):
         total.backward()
         if self.max_grad_norm is not None:
             outputs["grad_norm"] = nn.utils.clip_grad_norm_(self._trained(), self.max_grad_norm)
-        self.optimizer.step()
+        if isinstance(self.optimizer, OptionAdam):
+            losses = (loss for loss in learning.values() if isinstance(loss, OptionDQNLoss))
+            self.optimizer.step(trained=[rows for loss in losses for rows in loss.trained_rows()])
+        else:
+            self.optimizer.step()
         self.optimizer.zero_grad()
         for target in self.targets:
             # A frozen loss keeps its target: options may act by it, and as it was when they were frozen.

@@ -12,11 +12,12 @@ from tensordict.utils import NestedKey
 from torch import nn
 from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
-from torchrl.objectives import HardUpdate, LossModule, SoftUpdate
+from torchrl.objectives import HardUpdate, LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
+from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate
 from torchrl_dceo.agents.agent import Agent, ReplaySettings
 from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig, OptionConfig
 from torchrl_dceo.modules import (
@@ -38,6 +39,7 @@ from torchrl_dceo.objectives import (
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
 )
+from torchrl_dceo.objectives.option_adam import OptionAdam
 from torchrl_dceo.typos import imported
 
 __all__ = [
@@ -210,6 +212,7 @@ def make_options(
         return centred(networks, env, learner)
 
     chosen: dict[str, Any] = {
+        "single_step": config.one_step_options,
         "successor": config.option_successor,
         "options_per_update": config.options_per_update,
     }
@@ -304,6 +307,7 @@ def make_eigen_reward(
         signs=signs,
         mode=mode,
         gamma=option_gamma(learner, options),
+        single_step=options.one_step_options,
         successor=options.option_successor,
         reuse_representation=True,
     )
@@ -312,7 +316,7 @@ def make_eigen_reward(
 def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[TargetNetUpdater]:
     """One updater for each loss with target networks."""
     if config.target_tau is not None:
-        return [SoftUpdate(loss, tau=config.target_tau) for loss in losses]
+        return [DirectSoftUpdate(loss, tau=config.target_tau) for loss in losses]
     return [HardUpdate(loss, value_network_update_interval=config.target_period) for loss in losses]
 
 
@@ -332,7 +336,9 @@ def make_optimizer(
                 config.main_adam_eps if name == "main" else config.adam_eps, {}
             )
             group.update({id(p): p for p in module.parameters() if p.requires_grad})
-    return torch.optim.Adam(
+    # Options that an update leaves out must not move by momentum.
+    some = any(isinstance(m, OptionDQNLoss) and m.options_per_update for m in modules.values())
+    return (OptionAdam if some else DirectAdam)(
         [{"params": list(group.values()), "eps": eps} for eps, group in groups.items()],
         lr=config.lr,
         fused=True,

@@ -16,6 +16,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_dceo.agents.agent import Agent, Phase
+from torchrl_dceo.data import rows_for
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
@@ -29,6 +30,7 @@ from torchrl_dceo.training.errors import (
     RunError,
     RunInterrupted,
     RunRefused,
+    dead_worker,
     run_errors,
 )
 from torchrl_dceo.training.evaluation import evaluate
@@ -132,9 +134,11 @@ class Trainer(Resumable):
     @property
     def replay_capacity(self) -> int:
         """Rows of the replay buffer: as configured, or room for the whole run."""
-        # An episode's last observation takes a row of its own.
-        whole_run = self.config.total_frames + self.config.total_frames // 10 + 1000
-        return self.config.replay_capacity or whole_run
+        if self.config.replay_capacity is not None:
+            return self.config.replay_capacity
+        streams = max(1, self.env.batch_size.numel())
+        # The last batch may pass the end. Rows that stay empty, as most do with long episodes, cost no memory.
+        return rows_for(self.config.total_frames + 1000, num_streams=streams, frame_stack=16)
 
     @property
     def phase(self) -> Phase:
@@ -199,6 +203,10 @@ class Trainer(Resumable):
             return
         if self._interruption.received is not None:
             raise self._interrupted() from error
+        for env in self._envs().values():
+            dead = dead_worker(env)
+            if dead is not None:
+                raise RunError(f"{dead}: resume the run") from error
         counters = self.counters
         # An index made of NaN, say.
         self._guard.check_updates(self.metrics.first_non_finite(), counters.updates)
@@ -326,6 +334,8 @@ class Trainer(Resumable):
             self._save_best()
 
     def _show(self, bar: ProgressLine, force: bool = False) -> None:
+        if not self.config.progress:
+            return
         shown = {name: self.last_row[name] for name in _SHOWN if name in self.last_row}
         eps = float(self.agent.explorer.eps)
         bar.update(self.counters.frames, {"ε": eps, **shown}, force=force)
