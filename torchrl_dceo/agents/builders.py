@@ -157,8 +157,8 @@ def _checked_network(network: nn.Module) -> nn.Module:
     for module in network.modules():
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             raise ValueError(
-                f"recurrent networks ({type(module).__name__}) are not supported: supported are networks of the "
-                "current observation, with frame_stack of make_env('gym', …) as their memory"
+                f"recurrent networks ({type(module).__name__}) are not supported: supported are networks of one "
+                "observation, which may be a stack of frames (frame_stack of make_env('gym', …))"
             )
     return network
 

@@ -83,8 +83,8 @@ class LearnerConfig(_Checked):
         check_at_least(self, 0, ("priority_alpha",))
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
         check_at_least(self, 2, ("num_atoms",))
-        own = not isinstance(self.network, str) or ":" in self.network
-        if not own and self.network not in _NETWORKS:
+        named = isinstance(self.network, str) and ":" not in self.network
+        if named and self.network not in _NETWORKS:
             known = choices(str(self.network), _NETWORKS)
             raise ValueError(f"network is {known}, package.module:function")
 
