@@ -12,6 +12,8 @@ from torchrl.data import Categorical, Composite, Unbounded
 from torchrl.data.tensor_specs import TensorSpec
 from torchrl.envs import EnvBase
 
+from torchrl_dceo._fast.rollout import CompleteSteps
+
 __all__ = [
     "Slip",
     "TableEnv",
@@ -102,7 +104,7 @@ class Slip:
 _NOT_CARRIED = {"next", "reward", "done", "terminated", "truncated", "_reset"}
 
 
-class TableEnv(EnvBase):
+class TableEnv(CompleteSteps, EnvBase):
     """A batched environment of ``S`` states and ``A`` actions, driven by a next-state table.
 
     A step looks up ``next_state[state, action]`` for the whole batch at once. With probability

@@ -11,6 +11,8 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
+from torchrl_dceo._fast import is_fast
+from torchrl_dceo._fast.rollout import DirectRollout, reason_against
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 
@@ -94,6 +96,7 @@ class SingleCollection(Collection):
         self._policy = policy
         self._update_period = update_period
         self._collector: Collector | None = None
+        self._direct: DirectRollout | None = None
 
     @property
     def carrier(self) -> TensorDict | None:
@@ -130,18 +133,24 @@ class SingleCollection(Collection):
             no_cuda_sync="device" in devices,
             track_traj_ids=False,
         )
+        if is_fast() and not apart and reason_against(env) is None:
+            self._direct = DirectRollout(self._collector)
 
     def __iter__(self) -> Iterator[Batch]:
         """The collector's batches, of all environments each."""
         assert self._collector is not None
-        for data in self._collector:
-            yield data, None
+        if self._direct is None:
+            for data in self._collector:
+                yield data, None
+        else:
+            while True:
+                yield self._direct(), None
 
     def stop(self) -> None:
         """Lets go of the collector; the environments stay open."""
         if self._collector is not None:
             self._collector.shutdown(close_env=False)
-            self._collector = None
+            self._collector = self._direct = None
 
 
 def make_collection(

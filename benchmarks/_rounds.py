@@ -1,0 +1,62 @@
+"""What the benchmarks that compare contenders share: turns, medians with quartiles, ratios within a round."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+Contenders = Mapping[str, Callable[[int], object]]
+
+
+def cpu_seconds(function: Callable[[int], object], repeats: int) -> float:
+    """CPU seconds of one repeat: with one thread equal to wall time, less what other processes take."""
+    start = time.process_time()
+    function(repeats)
+    return (time.process_time() - start) / repeats
+
+
+def interleaved(
+    contenders: Contenders, rounds: int, repeats: int, *, warm_up: int = 2
+) -> dict[str, list[float]]:
+    """Seconds of one repeat, a value per round, of contenders that take turns.
+
+    A machine that is slow for a while is slow for all of them; the first goes last in the next round.
+
+    Args:
+        contenders (mapping of str to callable): ``contender(repeats)`` does its work so many times and returns when
+            it is done.
+        rounds (int): turns of every contender.
+        repeats (int): of the work in a turn.
+
+    Keyword Args:
+        warm_up (int, optional): repeats before the first turn, not timed.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for function in contenders.values():
+        function(warm_up)
+    order = list(contenders)
+    for _ in range(rounds):
+        for name in order:
+            seconds[name].append(cpu_seconds(contenders[name], repeats))
+        order.append(order.pop(0))
+    return seconds
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """Lower quartile, median, upper quartile."""
+    if len(values) < 2:
+        return (values[0],) * 3
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def ratios(above: list[float], below: list[float]) -> list[float]:
+    """The ratio of every round."""
+    return [a / b for a, b in zip(above, below, strict=True)]
+
+
+def shown(values: list[float], scale: float = 1.0, digits: int = 2) -> str:
+    """``median [quartile, quartile]``."""
+    low, middle, high = (f"{scale * value:.{digits}f}" for value in quartiles(values))
+    return f"{middle} [{low}, {high}]"

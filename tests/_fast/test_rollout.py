@@ -1,0 +1,115 @@
+"""Steps past the collector: the same transitions, the same random draws, the same step to come."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import assert_close
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, TransformedEnv
+
+from torchrl_dceo._fast.rollout import DirectRollout, reason_against
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import ActionNoise, find_transform, make_env
+from torchrl_dceo.envs.transforms import StateCounts
+from torchrl_dceo.training.collection.workers import with_transforms
+
+BATCHES = 60
+
+
+def make_collector(agent_name: str, world: str, num_envs: int | None, per_batch: int, **settings):
+    torch.manual_seed(0)
+    env = make_env(world, seed=1, batch_size=() if num_envs is None else num_envs, **settings)
+    agent = make_agent(agent_name, env)
+    env = with_transforms(env, agent.transforms)
+    collector = Collector(
+        env,
+        agent.policy,
+        frames_per_batch=per_batch * (num_envs or 1),
+        total_frames=-1,
+        device="cpu",
+        use_buffers=False,
+        return_same_td=True,
+        no_cuda_sync=True,
+        track_traj_ids=False,
+    )
+    return agent, env, collector
+
+
+CASES = [
+    ("ddqn", "NineRooms", None, 4, {"max_steps": 7}),
+    ("dceo", "NineRooms", None, 4, {"max_steps": 7}),
+    ("dceo", "NineRooms", 8, 1, {"max_steps": 9, "visits": "counts"}),
+    ("dceo", "NineRooms", 3, 2, {"max_steps": 5, "visits": "coverage", "step_counter": True}),
+    ("ez_greedy", "NineRooms", 2, 3, {"max_steps": 6}),
+    ("dceo", "RubiksCube222", 4, 2, {"max_steps": 6, "max_depth": 3}),
+    ("ddqn", "NineRoomsGoalSwitch", 2, 2, {"max_steps": 8, "switch_steps": 30}),
+]
+
+
+@pytest.mark.parametrize(("agent_name", "world", "num_envs", "per_batch", "settings"), CASES)
+def test_transitions_are_those_of_the_collector(agent_name, world, num_envs, per_batch, settings):
+    agent, env, collector = make_collector(agent_name, world, num_envs, per_batch, **settings)
+    expected, ends = [], 0
+    for _, data in zip(range(BATCHES), collector, strict=False):
+        expected.append(data.clone())
+        ends += int(data["next", "done"].sum())
+        agent.explorer.step(300)
+    carrier, state = collector._carrier.clone(), torch.get_rng_state()
+    counts = find_transform(env, StateCounts)
+    visited = None if counts is None else counts.counts.clone()
+    collector.shutdown(close_env=False)
+    assert ends > 10, "episodes must end for the test to mean anything"
+
+    agent, env, collector = make_collector(agent_name, world, num_envs, per_batch, **settings)
+    rollout = DirectRollout(collector)
+    for data in expected:
+        direct = rollout()
+        assert set(direct.keys(True, True)) == set(data.keys(True, True))
+        assert direct.shape == data.shape
+        for key in data.keys(True, True):
+            assert torch.equal(direct[key], data[key]), key
+            assert direct[key].dtype == data[key].dtype, key
+        agent.explorer.step(300)
+    assert_close(collector._carrier, carrier, rtol=0, atol=0)
+    assert set(collector._carrier.keys(True, True)) == set(carrier.keys(True, True))
+    assert torch.equal(torch.get_rng_state(), state)
+    if visited is not None:
+        assert torch.equal(find_transform(env, StateCounts).counts, visited)
+    collector.shutdown(close_env=False)
+
+
+def test_collector_takes_over_in_the_middle():
+    agent, _, collector = make_collector("dceo", "NineRooms", 2, 2, max_steps=6)
+    batches = iter(collector)
+    expected = [next(batches).clone() for _ in range(20)]
+    collector.shutdown(close_env=False)
+    agent, _, collector = make_collector("dceo", "NineRooms", 2, 2, max_steps=6)
+    rollout, batches = DirectRollout(collector), iter(collector)
+    for i, data in enumerate(expected):
+        taken = rollout() if i % 3 else next(batches)
+        assert torch.equal(taken["pixels"], data["pixels"])
+        assert torch.equal(taken["action"], data["action"])
+    collector.shutdown(close_env=False)
+    del agent
+
+
+def test_batches_are_not_written_into_by_later_steps():
+    _, _, collector = make_collector("dceo", "NineRooms", 8, 1, max_steps=5)
+    rollout = DirectRollout(collector)
+    batches = [rollout() for _ in range(3)]
+    copies = [batch.clone() for batch in batches]
+    for _ in range(20):
+        rollout()
+    for batch, copy in zip(batches, copies, strict=True):
+        assert (batch == copy).all()
+    collector.shutdown(close_env=False)
+
+
+def test_other_environments_keep_the_collector():
+    assert reason_against(GymEnv("CartPole-v1")) == "it is no TransformedEnv"
+    gym = TransformedEnv(GymEnv("CartPole-v1"))
+    assert "does not return complete steps" in reason_against(gym)
+    noisy = make_env("NineRooms").append_transform(ActionNoise(0.5))
+    assert "changes the input" in reason_against(noisy)
+    assert reason_against(make_env("NineRooms", visits="counts")) is None
