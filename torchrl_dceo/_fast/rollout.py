@@ -149,7 +149,7 @@ def _chain(env: TransformedEnv) -> list[Transform]:
 def _stepper(transform: Transform) -> Callable[[TensorDict, TensorDict], object]:
     """What a transform does in a step: its own method, or the same on the entries themselves."""
     if type(transform) is InitTracker:
-        shapes = {key: transform.parent.full_done_spec["done"].shape for key in transform.init_keys}
+        shapes = dict.fromkeys(transform.init_keys, transform.parent.full_done_spec["done"].shape)
 
         def init(carrier: TensorDict, following: TensorDict) -> None:
             entries = following._tensordict
