@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
@@ -66,7 +66,7 @@ def is_plain(module: TensorDictModuleBase) -> bool:
 
 
 _Undo = list[tuple[dict[str, Any], str, Any]]
-Parameters = TensorDictParams | TensorDictBase | dict[str, Any]
+Parameters: TypeAlias = TensorDictParams | TensorDictBase | dict[str, Any]
 
 
 @contextmanager
