@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
@@ -66,7 +66,7 @@ def is_plain(module: TensorDictModuleBase) -> bool:
 
 
 _Undo = list[tuple[dict[str, Any], str, Any]]
-Parameters = TensorDictParams | TensorDictBase | dict[str, Any]
+Parameters: TypeAlias = TensorDictParams | TensorDictBase | dict[str, Any]
 _MOST_PLANS = 8  # a module: online and target parameters, those of copies that are gone
 
 
