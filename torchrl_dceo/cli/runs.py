@@ -1,4 +1,4 @@
-"""``dceo evaluate``, ``render`` and ``plot RUN``, ``dceo list``: what a run has learned and left behind, what there is."""
+"""``dceo evaluate``, ``render`` and ``plot``: what a run has learned and left behind; ``dceo list``: what there is."""
 # ruff: noqa: T201  (commands for people: printing is what they are for)
 
 from __future__ import annotations
