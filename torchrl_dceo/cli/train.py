@@ -37,7 +37,7 @@ from torchrl_dceo.training import Trainer
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.checkpoint.state import seed_generators
 from torchrl_dceo.training.errors import exit_with_a_sentence
-from torchrl_dceo.training.logging.logs import make_logs
+from torchrl_dceo.training.logging import make_logs
 from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe, save_run_analysis
 
 __all__ = ["build", "check", "main"]

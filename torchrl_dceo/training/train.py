@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.training.collection import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
-from torchrl_dceo.training.logging.logs import LoggerKind, make_logs
+from torchrl_dceo.training.logging import LoggerKind, make_logs
 from torchrl_dceo.training.trainer import Probe, Trainer
 
 __all__ = ["train"]
