@@ -308,12 +308,14 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
 
 
 def test_unfinished_checkpoints_are_removed_when_a_run_ends(tmp_path):
-    trainer = make_trainer(tmp_path)
+    """Also by a run that saves nothing more."""
+    make_trainer(tmp_path).run()
     left = tmp_path / "checkpoints" / "000000009999"
-    left.mkdir(parents=True)
+    left.mkdir()
     (left / "small-0.bin").write_bytes(b"half")
     (tmp_path / "checkpoints" / "notes").mkdir()  # not ours
-    trainer._started = True  # as after a resume
+    trainer = make_trainer(tmp_path)
+    assert trainer.resume() == 300
     trainer.run()
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["000000000200", "000000000300", "notes"]
