@@ -171,7 +171,7 @@ def save_options(
         >>> from torchrl_dceo.modules import OptionQValueActor
         >>> from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
         >>> from torchrl_dceo.training import load_options, save_options
-        >>> agent = make_agent("dceo", make_env("NineRooms"), num_options=4)
+        >>> agent = make_agent("dceo", make_env("NineRooms"), num_options=4, signs="+")
         >>> other = make_env("NineRooms", slip=0.0)  # another environment, of the same kind
         >>> with tempfile.TemporaryDirectory() as path:
         ...     save_options(path, agent)
@@ -369,17 +369,17 @@ def load_agent(
         >>> from torchrl_dceo.training import load_agent, train
         >>> env = make_env("NineRooms", room_size=3, seed=0)
         >>> with tempfile.TemporaryDirectory() as run_dir:
-        ...     _ = train(make_agent("dceo", env, num_options=3), env, total_frames=200, run_dir=run_dir,
-        ...               learning_starts=100, progress=False)
+        ...     _ = train(make_agent("dceo", env, num_options=3, signs="+"), env, total_frames=200,
+        ...               run_dir=run_dir, learning_starts=100, progress=False)
         ...     learned = load_agent(run_dir, env)
-        >>> learned.metadata["agent"]["name"], learned.metadata["frames"], learned.options.num_options // 2
+        >>> learned.metadata["agent"]["name"], learned.metadata["frames"], learned.options.num_options
         ('dceo', 200, 3)
     """
     run_dir = Path(run_dir)
     settings = read_settings(run_dir)
     made_from = settings.get("agent")
     if env is None:
-        if "env" not in settings:
+        if settings.get("env") is None:
             raise ValueError(
                 f"{run_dir} does not hold the environment of its run, which was started from Python: pass it, "
                 "load_agent(run_dir, env)"
