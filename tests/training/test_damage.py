@@ -16,6 +16,7 @@ from training_runs import difference, final_state, make_trainer, rows
 from torchrl_dceo.analysis import load_analysis
 from torchrl_dceo.data import persistence
 from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.training import Checkpoints
 from torchrl_dceo.training import checkpoint as checkpoint_module
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.errors import RunError
@@ -292,6 +293,14 @@ def test_a_full_disk_is_a_sentence_and_costs_no_checkpoint(tmp_path, monkeypatch
     assert again.resume() == 100
     again.run()
     assert again.checkpoints.steps() == [200, 300]
+
+
+def test_a_checkpoint_that_fails_leaves_nothing_behind(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"x": torch.ones(3)})
+    with pytest.raises(TypeError, match="Cannot save a value of type"):
+        checkpoints.save(2, {"x": torch.ones(3), "y": object()})
+    assert [path.name for path in tmp_path.iterdir()] == ["000000000001"]
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
