@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictParams
 from torch import nn
 
 from torchrl_dceo._fast import parameters as _swap
@@ -84,3 +84,57 @@ def test_a_module_with_a_way_of_its_own_to_set_attributes_is_left_to_tensordict(
     with swapped(module, parameters):
         assert torch.equal(module(torch.ones(2)), expected)
     assert module[0].weight is weight
+
+
+class TestPlans:
+    """What goes where is found out once for ``TensorDictParams``, and again when something was exchanged."""
+
+    @staticmethod
+    def parameters(module):
+        return TensorDictParams(others(module), no_convert=True)
+
+    def test_second_swap_is_the_first_again(self):
+        module, inputs = list(networks())[2]
+        parameters = self.parameters(module)
+        with parameters.to_module(module, preserve_module_state=False):
+            expected = module(inputs)
+        own = module(inputs)
+        for _ in range(3):
+            with swapped(module, parameters):
+                assert torch.equal(module(inputs), expected)
+            assert torch.equal(module(inputs), own)
+
+    def test_values_that_were_replaced_are_seen(self):
+        module = nn.Sequential(nn.Linear(2, 2))
+        parameters = self.parameters(module)
+        with swapped(module, parameters):
+            pass
+        parameters._param_td["0"]._tensordict["bias"] = torch.full((2,), 7.0)
+        with swapped(module, parameters):
+            assert module[0].bias.tolist() == [7.0, 7.0]
+
+    def test_layers_that_were_replaced_are_seen(self):
+        module = nn.Sequential(nn.Linear(2, 2))
+        parameters = self.parameters(module)
+        with swapped(module, parameters):
+            pass
+        first, module[0] = module[0], nn.Linear(2, 2)
+        with swapped(module, parameters):
+            assert module[0].bias is parameters["0", "bias"]
+            assert first.bias is not parameters["0", "bias"]
+
+    def test_own_parameters_are_back_after_an_error(self):
+        module = nn.Linear(2, 2)
+        parameters, bias = self.parameters(module), module.bias
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError), swapped(module, parameters):
+                assert module.bias is not bias
+                raise ZeroDivisionError
+            assert module.bias is bias
+
+    def test_no_more_plans_are_kept_than_needed(self):
+        module = nn.Linear(2, 2)
+        for _ in range(50):
+            with swapped(module, self.parameters(module)):
+                pass
+        assert len(_swap._plans[module]) <= _swap._MOST_PLANS

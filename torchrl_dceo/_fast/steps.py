@@ -127,6 +127,15 @@ class DirectAdam(torch.optim.Adam):
     # Said to be wrapped already, so that torch.optim does not: hooks are looked for below.
     step.hooked = True  # type: ignore[attr-defined]
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients."""
+        if not (set_to_none and is_fast()):
+            super().zero_grad(set_to_none)
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
     def _gather(self) -> list[tuple[dict[str, Any], tuple[list[Tensor], ...]]] | None:
         """The tensors of every group, or ``None`` where this step is not a plain one."""
         if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:

@@ -43,11 +43,12 @@ def plot(arguments: Sequence[str] | None = None) -> int:
         prog="dceo plot", description="Draws the figures of runs again, into their directories."
     )
     parser.add_argument("run_dir", nargs="+", help="the directory of a run")
+    parser.add_argument("--format", default="png", help="png (default), pdf or svg")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for run_dir in options.run_dir:
         try:
-            for figure in draw_run(run_dir):
+            for figure in draw_run(run_dir, options.format):
                 print(figure)
         except (FileNotFoundError, ValueError, ImportError) as error:
             print(error, file=sys.stderr)

@@ -22,7 +22,7 @@ from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.modules import Centred, EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet
 from torchrl_dceo.training.checkpoint import Checkpoints
-from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
+from torchrl_dceo.training.checkpoint.run_directory import RunDirectory, load_settings
 from torchrl_dceo.training.collection.workers import with_transforms
 
 __all__ = [
@@ -379,7 +379,7 @@ def load_agent(
     settings = read_settings(run_dir)
     made_from = settings.get("agent")
     if env is None:
-        if "env" not in settings:
+        if settings.get("env") is None:
             raise ValueError(
                 f"{run_dir} does not hold the environment of its run, which was started from Python: pass it, "
                 "load_agent(run_dir, env)"
@@ -446,18 +446,8 @@ def read_settings(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
         if RunDirectory(folder).holds_a_run:
             return {}
         raise FileNotFoundError(f"{folder} is not the directory of a run")
-    try:
-        settings = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path} holds no settings: restore it from a copy")
+    settings = load_settings(path)
     return _resolved(settings, settings)
-
-
-# YAML 1.1 takes numbers such as 1e-3 for text.
-_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?e[-+]?\d+", re.IGNORECASE)
 
 
 def _resolved(value: Any, settings: Mapping[str, Any]) -> Any:
@@ -467,7 +457,5 @@ def _resolved(value: Any, settings: Mapping[str, Any]) -> Any:
         return [_resolved(item, settings) for item in value]
     if not isinstance(value, str):
         return value
-    if _NUMBER.fullmatch(value):
-        return float(value)
     named = re.fullmatch(r"\$\{(\w+)\}", value)
     return settings.get(named[1]) if named else value
