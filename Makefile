@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One thread a process: the networks are small, and tests run one process a core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint bench miniworld browser clean
+.PHONY: demo test test-all lint bench chaos miniworld browser clean
 # What the 3D worlds draw with (Debian, Ubuntu).
 MESA := libegl1 libgl1 libglu1-mesa
 
@@ -31,6 +31,10 @@ lint: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Runs killed, damaged and starved: about 40 minutes; KILLS=20 for less.
+chaos: $(VENV)/.installed
+	$(BIN)/python -W ignore tests/chaos --kills $(or $(KILLS),210)
 
 # Mesa's libraries for the 3D worlds, where apt may be used; their Python package comes with .venv.
 miniworld: $(VENV)/.installed

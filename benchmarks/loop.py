@@ -3,7 +3,8 @@
 Printed for one update every 4 frames and one every frame, with environments side by side (as the recipes have them:
 several frames are then collected at once, and their updates follow) and with a single one, as shares of the loop
 measured in the same run; then sampling and storing with a full replay buffer
-against one that has just begun: nothing in the loop may slow as the replay fills.
+against one that has just begun: nothing in the loop may slow as the replay fills; and what the checks for numbers that
+are not finite cost.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def make_trainer(
         replay_capacity=capacity,
         log_period=frames,
         eval_period=frames,
+        checkpoint_period=None,
         progress=False,
     )
     return Trainer(make_agent("dceo", env), env, config)
@@ -109,6 +111,30 @@ def filling(rows: int) -> None:
         )
 
 
+def finite_checks(rows: int = 1000, period: int = 8) -> None:
+    """What it costs that nothing non-finite is learned from: rewards of each batch, weights at each row of the log."""
+    trainer = make_trainer(2 * rows, period)
+    trainer.run()
+    data = trainer.env.rollout(period, break_when_any_done=False)[..., :period]
+    guard, phase = trainer._guard, trainer.phase
+
+    def seconds(function: Callable[[], Any], repeats: int) -> float:
+        function()
+        start = time.process_time()
+        for _ in range(repeats):
+            function()
+        return (time.process_time() - start) / repeats
+
+    update = seconds(lambda: trainer.agent.learn(trainer.replay, phase), 50)
+    batch = seconds(lambda: guard.check_batch(data, 0), 500)
+    row = seconds(lambda: guard.check_weights(0), 50)
+    cost = batch + row * period / rows
+    print(
+        f"finiteness: {1e6 * batch:.0f} us a batch, {1e6 * row:.0f} us a row of {rows // period} updates: "
+        f"{100 * cost / update:.2f} % of an update of {1e3 * update:.2f} ms (target: under 1 %)"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frames", type=int, default=4_000)
@@ -119,6 +145,7 @@ def main() -> None:
         for num_envs in (8, 4, 1):
             shares(arguments.frames // (1 if period == 4 else 3), period, num_envs)
     filling(300_000)
+    finite_checks()
 
 
 if __name__ == "__main__":

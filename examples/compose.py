@@ -56,8 +56,10 @@ env = TransformedEnv(world, InitTracker()).append_transform(explore.make_tensord
 # The objectives: f learns the eigenfunctions, the options climb them, the main learner wants the goal.
 encoder = Mod(net(NUM_OPTIONS + 1), in_keys=["pixels"], out_keys=["representation"])
 laplacian_loss = GeneralizedLaplacianLoss(encoder, norm="log1p", successor="successor")
-eigen_reward = EigenReward(encoder, NUM_OPTIONS, successor="successor", reuse_representation=True)
-option_loss = OptionDQNLoss(options, successor="successor")
+eigen_reward = EigenReward(
+    encoder, NUM_OPTIONS, single_step=True, successor="successor", reuse_representation=True
+)
+option_loss = OptionDQNLoss(options, single_step=True, successor="successor")
 main_loss = DQNLoss(main, double_dqn=True, loss_function="smooth_l1")
 for loss in (option_loss, main_loss):
     loss.make_value_estimator(gamma=GAMMA)

@@ -14,25 +14,24 @@ ROOT = HERE.parent
 
 
 class FakeStudy:
-    """A study with a fake recipe, started as a person does."""
+    """A study with fake training runs, started as a person does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        recipes = folder / "recipes"
-        recipes.mkdir()
-        shutil.copyfile(HERE / "studies" / "fake_recipe.py", recipes / "fake.py")
+        self.program = folder / "fake.py"
+        shutil.copyfile(HERE / "studies" / "fake_training.py", self.program)
         self.declare()
 
     def declare(self, total: int = 50, pause: float = 0.0, seeds: int = 2) -> None:
         (self.folder / "study.py").write_text(
             "from torchrl_dceo.studies import Grid, Preset, Study\n"
-            f"grid = Grid('fake', ['dceo', 'ddqn'], {seeds}, {total}, ['pause={pause}'], world='toy')\n"
+            f"grid = Grid('fake', ['dceo', 'ddqn'], {seeds}, {total}, ['pause={pause}'], label='toy', "
+            f"program={str(self.program)!r})\n"
             "STUDY = Study('fake', 'A fake', 'Does it run?', {'laptop': Preset('tiny', [grid])})\n"
         )
 
     def arguments(self, command: str, *given: str) -> list[str]:
-        places = ["--out", str(self.folder / "out"), "--recipes", str(self.folder / "recipes")]
-        return [command, str(self.folder / "study.py"), *places, *given]
+        return [command, str(self.folder / "study.py"), "--out", str(self.folder / "out"), *given]
 
     def start(self, *given: str, command: str = "run") -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 
+from torchrl_dceo.agents import make_agent
 from torchrl_dceo.data.persistence import copied, load_state
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import TrainConfig, Trainer
 
 
 class Runs:
@@ -106,3 +109,22 @@ def difference(a: Any, b: Any, name: str = "state") -> str | None:
     else:
         return None if a == b or (a != a and b != b) else f"{name}: {a} and {b}"
     return next((f for f in found if f), None)
+
+
+def make_trainer(run_dir, frames: int = 300) -> Trainer:
+    """A small run with a checkpoint at every row."""
+    torch.manual_seed(0)
+    env = make_env("NineRooms", room_size=3, batch_size=5, seed=0, visits="counts")
+    agent = make_agent(
+        "dceo", env, num_options=2, dimensions=3, batch_size=8, target_tau=None, target_period=3
+    )
+    config = TrainConfig(
+        total_frames=frames,
+        update_period=20,
+        learning_starts=50,
+        replay_capacity=1000,
+        log_period=100,
+        checkpoint_period=100,
+        progress=False,
+    )
+    return Trainer(agent, env, config, run_dir=run_dir)

@@ -1,12 +1,15 @@
-"""What errors say of names and settings: the nearest name that is known, and the first difference of two settings."""
+"""What a user writes: names that are not known, dotted names of objects, and settings that differ."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["choices", "first_difference", "suggestion"]
+__all__ = ["choices", "first_difference", "imported", "suggestion"]
 
 
 def choices(given: str, known: Sequence[str]) -> str:
@@ -78,7 +81,7 @@ def first_difference(
             first_difference(a, b, f"{name}[{i}]", sentence=sentence) for i, (a, b) in pairs
         )
         return next((found for found in found_in if found), None)
-    if saved == own:
+    if saved == own or (saved != saved and own != own):  # NaN is NaN
         return None
     return sentence.format(name=name, saved=_short(saved), own=_short(own))
 
@@ -86,3 +89,39 @@ def first_difference(
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def imported(name: Any) -> Any:
+    """The object that ``"package.module:name"`` stands for; anything but text is returned as it is.
+
+    Modules are also found in the current directory, where one's own files are.
+
+    Examples:
+        >>> from torchrl_dceo.typos import imported
+        >>> imported("math:sqrt")(16.0)
+        4.0
+        >>> imported("math.sqrt")
+        Traceback (most recent call last):
+        ValueError: 'math.sqrt' names no object: write it as 'package.module:name'
+    """
+    if not isinstance(name, str):
+        return name
+    module_name, colon, attribute = name.partition(":")
+    if not (module_name and colon and attribute):
+        raise ValueError(f"{name!r} names no object: write it as 'package.module:name'")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{name!r} cannot be imported: {error}") from None
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"module {module_name!r} has no {choices(part, _public(found))}")
+        found = getattr(found, part)
+    return found
+
+
+def _public(holder: Any) -> list[str]:
+    return [name for name in dir(holder) if not name.startswith("_")]

@@ -279,4 +279,5 @@ def test_discounted_rewards_want_several_steps(name):
     with pytest.raises(ValueError, match="set one_step_options=False with it"):
         make_agent(name, env, reward_mode="discounted")
     agent = make_agent(name, env, reward_mode="discounted", one_step_options=False)
-    assert agent.replay.window and agent.objectives["option"].successor == "next"
+    assert agent.replay.window and agent.objectives["option"].tensor_keys.successor == "next"
+    assert not agent.objectives["option"].single_step

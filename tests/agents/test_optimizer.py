@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torchrl.objectives import SoftUpdate
 
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.builders import make_main_learner, make_optimizer
 from torchrl_dceo.agents.configs import LearnerConfig
 from torchrl_dceo.analysis import state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
+from torchrl_dceo.modules import OptionExplorationModule
+from torchrl_dceo.modules.exploration import value_termination
 
 
 @pytest.mark.parametrize("eps", [1e-8, 1e-5])
@@ -60,3 +66,47 @@ def test_values_still_differ_between_states_after_long_without_reward():
         values = state_values(actor, table_world(env), out_key="action_value")
         spread[eps] = float(values.std(0).mean())
     assert 100 * spread[1e-8] < spread[1e-5]
+
+
+@pytest.mark.parametrize("learner", ["ddqn", "rainbow"])
+@pytest.mark.parametrize("independent", [True, False])
+def test_options_left_out_of_an_update_do_not_move(independent, learner):
+    """Bit for bit, after many updates in which Adam's momentum would have moved them."""
+    env = make_env("NineRooms", room_size=3)
+    agent = make_agent(
+        "dceo",
+        env,
+        num_options=2,
+        signs="both",
+        options_per_update=1,
+        independent_networks=independent,
+        main_learner=learner,
+    )
+    replay = agent.replay.make(env, 1000, seed=0)
+    replay.extend(env.rollout(200, break_when_any_done=False))
+    loss = agent.objectives["option"]
+    divided, seen = loss._divided, set()
+    for _ in range(12):
+        before = {key: loss.option_network_params.get(key).clone() for key in divided}
+        agent.update(replay.sample(), agent.phases[0])
+        (option,) = loss.trained_rows()[0].options
+        seen.add(option)
+        for key, rows in divided.items():
+            now = loss.option_network_params.get(key)
+            for other in range(4):
+                part = slice(other * rows, (other + 1) * rows)
+                assert torch.equal(now[part], before[key][part]) == (other != option)
+    assert len(seen) > 1
+
+
+def test_value_termination_of_shifted_values_is_refused():
+    env = make_env("NineRooms", room_size=3)
+    agent = make_agent("dceo", env, num_options=2)
+    explorer = OptionExplorationModule(
+        env.action_spec_unbatched, num_options=2, termination=value_termination
+    )
+    with pytest.raises(ValueError, match=r"values with 0, .* they are Q \+ f\(s\): pass functools"):
+        Agent(agent.policy, agent.objectives, explorer=explorer, optimizer=agent.optimizer)
+    reward = agent.objectives["reward"]
+    explorer.termination = functools.partial(value_termination, reward=reward)
+    Agent(agent.policy, agent.objectives, explorer=explorer, optimizer=agent.optimizer)

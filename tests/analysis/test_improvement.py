@@ -91,7 +91,7 @@ def test_a_study_is_compared_in_every_world_and_over_all():
     summaries = [
         summary("one", "dceo", [1.0, 1.0], [10.0, 20.0]),
         summary("one", "ddqn", [0.0, 1.0], [15.0, INF]),
-        summary("two", "dceo", [0.0], [INF]),
+        summary("two", "dceo", [0.0, 0.0], [INF, INF]),
         summary("two", "ddqn", [0.5], [30.0]),
         summary("two", "rnd", [], []),
     ]
@@ -102,8 +102,8 @@ def test_a_study_is_compared_in_every_world_and_over_all():
     assert found["two", "frames_to_goal"].probability == 0.0
     assert found[ALL_WORLDS, "final_eval_return"].probability == (0.75 + 0.0) / 2
     assert (found[ALL_WORLDS, "final_eval_return"].runs, found["two", "final_coverage"].runs) == (
-        3,
-        1,
+        4,
+        2,
     )
     # A measure with holes is left out; states and frames of different worlds do not mix; no runs, no rows.
     assert ("one", "area_coverage") not in found
@@ -116,3 +116,14 @@ def test_a_study_is_compared_in_every_world_and_over_all():
 
 def test_one_agent_has_nobody_to_beat():
     assert improvements([summary("one", "dceo", [1.0, 0.5], [3.0, 4.0])], ["eval_return"]) == []
+
+
+def test_one_run_of_each_agent_is_no_probability():
+    alone = [
+        summary("one", "dceo", [1.0], [10.0]),
+        summary("one", "ddqn", [0.0], [INF]),
+    ]
+    assert improvements(alone, ["eval_return"], 50) == []
+    assert improvements(
+        [*alone, summary("one", "rnd", [0.0, 1.0], [1.0, 2.0])], ["eval_return"], 50
+    )

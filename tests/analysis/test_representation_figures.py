@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from torchrl_dceo.analysis import exact_eigenfunctions
-from torchrl_dceo.analysis.figures.representation import draw_comparison, draw_similarity_curves
+from torchrl_dceo.analysis.figures.curves import draw_similarity_curves
+from torchrl_dceo.analysis.figures.maps import draw_comparison
 from torchrl_dceo.envs import GridWorldEnv
 
 SQUARE = GridWorldEnv("S...\n....\n....\n....")  # its second eigenvalue repeats

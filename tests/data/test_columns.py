@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tensordict import TensorDict
 
-from torchrl_dceo.data.nstep import Columns
+from torchrl_dceo.data import make_replay_buffer
+from torchrl_dceo.data.nstep import OWN_KEYS, Columns
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,32 @@ def test_bad_settings():
         Columns(["a"], [], [], stack_dim=0)
     with pytest.raises(ValueError, match="cannot be cut into frame_stack=4"):
         Columns(["a"], [], [], frame_stack=4).newest_frame(torch.zeros(3, 6, 2, 2))
+
+
+@pytest.mark.parametrize("key", [*OWN_KEYS, *((name, "mine") for name in OWN_KEYS)])
+@pytest.mark.parametrize("where", ["observations", "states", "steps"])
+def test_keys_that_the_buffer_writes_are_refused(key, where):
+    entries = {"observations": ["pixels"], "states": [], "steps": []}
+    entries[where] = [*entries[where], key]
+    with pytest.raises(ValueError, match="is one that the buffer writes: leave it out"):
+        Columns(**entries)
+
+
+def test_a_sample_has_no_entry_that_could_be_overwritten():
+    """Every root entry of a sample that no column names is among those refused."""
+    rb = make_replay_buffer(
+        100, observation_keys=["x"], n_steps=2, window=True, pair_steps=3, sampler="prioritized"
+    )
+    steps = TensorDict({"x": torch.rand(6, 1), "action": torch.zeros(6)}, [6])
+    flags = {"done": torch.zeros(6, 1).bool(), "terminated": torch.zeros(6, 1).bool()}
+    steps["next"] = TensorDict({"x": torch.rand(6, 1), "reward": torch.zeros(6, 1), **flags}, [6])
+    rb.extend(steps)
+    written = set(rb.sample(4).keys()) - {"x", "action"}
+    assert written >= {"next", "successor", "window", "later", "index", "priority_weight"}
+    assert written <= set(OWN_KEYS)
+    assert set(rb.writer.tensors) - {"x", "action"} <= set(OWN_KEYS)
+
+
+def test_two_keys_with_one_name_on_disk_are_refused():
+    with pytest.raises(ValueError, match=r"saved under the name 'a\.b': rename one"):
+        Columns([("a", "b")], ["a.b"], [])

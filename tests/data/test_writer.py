@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from tensordict import TensorDict
+from torchrl.data import LazyTensorStorage
+from torchrl.envs import DoubleToFloat
 
-from torchrl_dceo.data import make_replay_buffer
+from torchrl_dceo.data import NStepReplayBuffer, UniformStepSampler, make_replay_buffer
+from torchrl_dceo.data.nstep import Columns, NStepReader
+from torchrl_dceo.data.ring import StreamRing
+from torchrl_dceo.data.writer import RowStorage, StreamWriter
 
 
 def batch(*shape: int, **changes) -> TensorDict:
@@ -110,3 +118,69 @@ def test_without_truncated_an_end_that_does_not_terminate_truncates():
 def test_only_tensordicts():
     with pytest.raises(TypeError, match="extend takes a TensorDict, got list"):
         make_replay_buffer(20).extend([1, 2])
+
+
+def test_other_storages_are_refused():
+    ring, columns = StreamRing(20), Columns(["observation"], [], ["action"])
+    writer = StreamWriter(ring, columns)
+    with pytest.raises(TypeError, match="RowStorage on the CPU, got a LazyTensorStorage"):
+        writer.register_storage(LazyTensorStorage(20))
+    with pytest.raises(ValueError, match="The storage has 10 rows, the ring 20"):
+        writer.register_storage(RowStorage(10))
+
+
+def test_the_parts_of_a_buffer_can_be_combined():
+    """What make_replay_buffer does, part by part, with a transform of TorchRL's."""
+    ring, columns = StreamRing(20), Columns(["observation"], [], ["action"])
+    storage, sampler = RowStorage(20), UniformStepSampler(ring, seed=0)
+    rb = NStepReplayBuffer(
+        reader=NStepReader(ring, columns, storage.tensors, n_steps=2, gamma=0.5),
+        uniform=sampler,
+        storage=storage,
+        sampler=sampler,
+        writer=StreamWriter(ring, columns),
+        transform=DoubleToFloat(in_keys=["observation"], out_keys=["observation"]),
+        batch_size=8,
+    )
+    steps = TensorDict({"observation": torch.arange(4.0).double(), "action": torch.zeros(4)}, [4])
+    flags = {"done": torch.zeros(4, 1).bool(), "terminated": torch.zeros(4, 1).bool()}
+    following = {"observation": torch.arange(1.0, 5.0).double(), "reward": torch.ones(4, 1)}
+    rb.extend(steps.set("next", TensorDict({**following, **flags}, [4])))
+    batch = rb.sample()
+    assert batch["observation"].dtype == torch.float32
+    distance = batch["next", "observation"] - batch["observation"]
+    assert torch.equal(distance, batch["steps_to_next_obs"].squeeze(-1).to(distance.dtype))
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_rows_that_are_never_written_cost_no_memory(in_files):
+    code = f"""
+import os, torch
+from torchrl_dceo.data.writer import RowStorage
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+storage = RowStorage(10**6, in_files={in_files})
+before = resident()
+storage.allocate({{"pixels": torch.zeros(1, 1024, dtype=torch.uint8)}})
+storage.tensors["pixels"][:100] = 1
+print(resident() - before)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 50e6  # of the 1024e6 bytes reserved
+
+
+def test_storage_is_read_and_saved_by_rows(tmp_path):
+    storage = RowStorage(10)
+    with pytest.raises(RuntimeError, match="holds no row yet"):
+        storage.get(0)
+    assert len(storage) == 0
+    rows = TensorDict({"a": torch.arange(3), ("b", "c"): torch.rand(3, 2)}, [3])
+    storage.set(torch.tensor([1, 4, 7]), rows)
+    assert len(storage) == 10 and storage[4].shape == () and storage[:5].shape == (5,)
+    assert torch.equal(storage[torch.tensor([1, 4, 7])]["b", "c"], rows["b", "c"])
+    other = RowStorage(10)
+    other.set(0, rows[0])
+    storage.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert torch.equal(other[:]["a"], storage[:]["a"])

@@ -151,3 +151,16 @@ def test_a_missing_entry_is_named():
     batch = make_batch().exclude(("next", "state_id"))
     with pytest.raises(KeyError, match=r"CountBonus reads.*state_id.*does not hold"):
         CountBonus(lambda ids: ids, scale=1.0)(batch)
+
+
+def test_dispatch_and_set_keys():
+    counts = torch.tensor([4, 100, 1])
+    bonus = CountBonus(lambda ids: counts[ids].rsqrt(), scale=0.1)
+    ids, reward = torch.tensor([0, 1]), torch.zeros(2, 1)
+    value, own = bonus(next_state_id=ids, next_reward=reward)
+    torch.testing.assert_close(value, torch.tensor([[0.05], [0.01]]))
+    torch.testing.assert_close(value, 0.1 * own)
+    bonus.set_keys(state_id="id", reward="r")
+    out = bonus(TensorDict({"id": ids, "r": reward}, [2]))
+    torch.testing.assert_close(out["r"], value)
+    assert bonus.in_keys == ["id", "r"] and bonus.out_keys == ["r", "bonus"]

@@ -67,3 +67,13 @@ def test_keys():
     assert reward.out_keys == ["skill_reward"]
     with pytest.raises(ValueError, match="the discriminator must have one out_key, got"):
         DIAYNReward(make_discriminator(("a", "b")))
+
+
+def test_dispatch_and_set_keys():
+    net = torch.nn.Linear(2, 3)
+    reward = DIAYNReward(TensorDictModule(net, ["observation"], ["skill_logits"]))
+    states = torch.randn(5, 2)
+    value = reward(next_observation=states)
+    reward.set_keys(successor="after", option_reward="r")
+    out = reward(TensorDict({"after": {"observation": states}}, [5]))
+    assert torch.equal(out["r"], value) and reward.in_keys == [("after", "observation")]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from clock_env import ACTIONS, explorers_env
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 from tensordict.nn import TensorDictSequential as Seq
 from torch import nn
 from torchrl.collectors import Collector, MultiSyncCollector
@@ -11,7 +12,7 @@ from torchrl.data import Bounded, Categorical, Composite, OneHot
 from torchrl.envs.utils import ExplorationType, check_env_specs, set_exploration_type
 from torchrl.modules import QValueActor
 
-from torchrl_dceo.modules import OptionExplorationModule, OptionQValueActor
+from torchrl_dceo.modules import EigenReward, OptionExplorationModule, OptionQValueActor
 from torchrl_dceo.modules.exploration import value_termination
 
 OPTIONS = 3
@@ -351,3 +352,119 @@ def test_a_misshapen_termination_is_named():
 def test_modules_accept_a_batched_or_composite_spec():
     spec = Composite(action=Categorical(ACTIONS, shape=(5,)), shape=(5,))
     assert OptionExplorationModule(spec, num_options=2).num_actions == ACTIONS
+
+
+def masked_input(n: int, **kwargs) -> TensorDict:
+    """Environments in which every second one allows action 1 alone beside the first."""
+    td = make_input(n, **kwargs)
+    mask = torch.ones(n, ACTIONS, dtype=torch.bool)
+    mask[::2] = False
+    mask[::2, :2] = True
+    return td.set("action_mask", mask)
+
+
+@pytest.mark.parametrize("option_prob", [0.0, 1.0])
+def test_masked_actions_are_never_taken(option_prob):
+    """Random actions uniformly among those allowed; options greedily among those allowed."""
+    n = 40_000
+    explore = module(option_prob=option_prob, option_eps=0.5, action_mask_key="action_mask")
+    assert "action_mask" in explore.in_keys
+    td = explore(masked_input(n, is_init=True))
+    assert td["action_mask"].gather(-1, td["action"].unsqueeze(-1)).all()
+    if option_prob == 0.0:
+        for start, allowed in ((0, 2), (1, ACTIONS)):
+            counts = torch.bincount(td["action"][start::2], minlength=ACTIONS)[:allowed]
+            expected, deviation = n / 2 / allowed, (n / 2 / allowed * (1 - 1 / allowed)) ** 0.5
+            assert (counts - expected).abs().max() < 4.5 * deviation
+    else:
+        greedy = module(option_prob=1.0, action_mask_key="action_mask")(masked_input(n))
+        # Option o's best action is o + 1; where it is not allowed, the first of those that are (all worth 0).
+        best = greedy["option"] + 1
+        allowed = greedy["action_mask"].gather(-1, best.unsqueeze(-1)).squeeze(-1)
+        assert torch.equal(greedy["action"], torch.where(allowed, best, 0))
+
+
+def test_a_missing_or_misshapen_mask_is_named():
+    explore = module(action_mask_key="action_mask")
+    with pytest.raises(KeyError, match=r"'action_mask', .* append TorchRL's ActionMask\(\)"):
+        explore(make_input(3, is_init=True))
+    td = make_input(3, is_init=True).set("action_mask", torch.ones(3, 2))
+    with pytest.raises(ValueError, match=r"boolean and of shape \(3, 4\), got torch.float32"):
+        explore(td)
+
+
+@pytest.mark.parametrize(
+    ("selected", "message"),
+    [
+        (torch.zeros(3, 1, dtype=torch.int64), r"shape \(3,\), got torch.int64 of shape \(3, 1\)"),
+        (torch.zeros(3), r"one int64 option per environment, .* got torch.float32"),
+        (torch.tensor([0, 3, 1]), "options from 0 to 2, got 0 to 3"),
+        (torch.tensor([0, -1, 1]), "options from 0 to 2, got -1 to 1"),
+    ],
+)
+def test_what_a_selection_returns_is_checked(selected, message):
+    explore = module(option_prob=1.0, selection=lambda td, count: selected)
+    with pytest.raises(ValueError, match=message):
+        explore(make_input(3, is_init=True))
+
+
+def test_dispatch_with_plain_tensors():
+    td = make_input(5, is_init=True)
+    torch.manual_seed(1)
+    expected = module(option_prob=1.0)(td.clone())
+    torch.manual_seed(1)
+    action, option, following, start = module(option_prob=1.0)(
+        action=td["action"],
+        option_action_value=td["option_action_value"],
+        option=td["option"],
+        is_init=td["is_init"],
+    )
+    assert torch.equal(action, expected["action"]) and torch.equal(option, expected["option"])
+    assert torch.equal(following, option) and start.all()
+
+
+def climb_values(mode: str) -> tuple[TensorDict, EigenReward]:
+    """A corridor of five states, f rising along it: exact values of the option that climbs f, with discount 0.9.
+
+    Actions: 0 stays, 1 goes down, 2 goes up. At the top nothing is to be gained.
+    """
+    f = torch.tensor([-2.0, -1.0, 0.5, 1.0, 1.5])
+    moves = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 1, 2, 3], [1, 2, 3, 4, 4]]).T
+    encoder = TensorDictModule(lambda s: f[s].unsqueeze(-1), ["state"], ["representation"])
+    reward = EigenReward(encoder, 1, skip_first=False, mode=mode, gamma=0.9, single_step=True)
+    s, successor = torch.arange(5)[:, None].expand(5, 3), moves
+    batch = TensorDict({"state": s, "next": {"state": successor}}, [5, 3])
+    step = reward(batch)["option_reward"].squeeze(-1)
+    values = torch.zeros(5, 3)
+    for _ in range(200):
+        values = step + 0.9 * values.amax(-1)[successor]
+    return TensorDict(
+        {"state": torch.arange(5), "option_action_value": values[:, None]}, [5]
+    ), reward
+
+
+@pytest.mark.parametrize("mode", ["telescoped", "potential"])
+def test_value_termination_ends_an_option_at_its_top(mode):
+    """Under the potential mode values are Q + f(s), which are positive at the top: f(s) is what to compare with."""
+    td, reward = climb_values(mode)
+    option = torch.zeros(5, dtype=torch.int64)
+    top = torch.tensor([False, False, False, False, True])
+    td["option_action_value"] = td["option_action_value"].round(decimals=4)
+    assert torch.equal(value_termination(td, option, reward=reward), top)
+    plain = value_termination(td, option)
+    assert torch.equal(plain, top) == (mode == "telescoped")
+
+
+def test_value_termination_with_both_signs():
+    td, _ = climb_values("potential")
+    f = td["option_action_value"].amax(-1)
+    encoder = TensorDictModule(lambda s: f[s], ["state"], ["representation"])
+    reward = EigenReward(encoder, 1, skip_first=False, mode="potential", gamma=0.9, signs="both")
+    values = torch.stack(
+        [f.expand(5, 3), -f.expand(5, 3)], 1
+    )  # exactly f and -f: nothing to be gained
+    td["option_action_value"] = values
+    for option in (0, 1):
+        assert value_termination(td, torch.full((5,), option), reward=reward).all()
+    td["option_action_value"] = values + 0.01
+    assert not value_termination(td, torch.ones(5, dtype=torch.int64), reward=reward).any()

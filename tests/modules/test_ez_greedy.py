@@ -111,3 +111,23 @@ def test_ez_greedy_is_greedy_under_deterministic_exploration():
 def test_ez_greedy_bad_arguments_are_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         EZGreedyModule(Categorical(ACTIONS), **kwargs)
+
+
+def test_masked_actions_are_neither_drawn_nor_repeated():
+    """An action is repeated until it is no longer allowed, and drawn uniformly among those that are."""
+    n = 40_000
+    explore = EZGreedyModule(Categorical(ACTIONS), action_mask_key="action_mask")
+    td = ez_input(n)
+    td["action_mask"] = torch.tensor([True, False, True, True]).expand(n, ACTIONS)
+    first = ez_advance(td, explore)
+    counts = torch.bincount(first["action"], minlength=ACTIONS)
+    assert counts[1] == 0
+    assert (counts[[0, 2, 3]] - n / 3).abs().max() < 4.5 * (n * 2 / 9) ** 0.5
+    going = td["option_remaining"] > 0
+    td["action_mask"] = torch.tensor([True, True, True, False]).expand(n, ACTIONS)
+    second = ez_advance(td, explore)
+    assert (second["action"] != 3).all()
+    kept = going & (first["action"] != 3)
+    assert torch.equal(second["action"][kept], first["action"][kept])
+    assert not second["option_start"][kept].any()
+    assert second["option_start"][going & (first["action"] == 3)].all()

@@ -101,7 +101,7 @@ def test_potential_without_a_terminated_entry_takes_done():
 
 
 @pytest.mark.parametrize("mode", ["telescoped", "potential"])
-def test_another_successor_is_one_step_on(mode):
+def test_a_single_step_is_an_argument_not_a_name(mode):
     encoder, batch = make_encoder(), make_batch()
     batch["steps_to_next_obs"] = torch.full((BATCH, 1), 3)
     batch["next", "terminated"] = torch.ones(BATCH, 1, dtype=torch.bool)
@@ -110,10 +110,18 @@ def test_another_successor_is_one_step_on(mode):
     single["next", "terminated"] = torch.arange(BATCH).unsqueeze(-1) % 2 == 0
     batch["successor"] = single["next"].clone()
     rewards = [
-        EigenReward(encoder, 3, mode=mode, gamma=0.9, successor=where)(data)["option_reward"]
+        EigenReward(encoder, 3, mode=mode, gamma=0.9, single_step=True, successor=where)(data)
         for where, data in (("successor", batch), ("next", single))
     ]
-    torch.testing.assert_close(*rewards, rtol=0, atol=0)
+    one_step = rewards[1]["option_reward"]
+    torch.testing.assert_close(rewards[0]["option_reward"], one_step, rtol=0, atol=0)
+    # Under another name the n steps still count, and with the argument they do not under the usual one.
+    batch["steps_to_next_obs"] = single["steps_to_next_obs"] = torch.full((BATCH, 1), 3)
+    for where, data in (("successor", batch), ("next", single)):
+        several = EigenReward(encoder, 3, mode=mode, gamma=0.9, successor=where)(data)
+        assert torch.equal(several["option_reward"], one_step) == (mode == "telescoped")
+    again = EigenReward(encoder, 3, mode=mode, gamma=0.9, single_step=True)(single)
+    assert torch.equal(again["option_reward"], one_step)
 
 
 def test_a_stored_representation_is_taken_for_either_state():
@@ -134,7 +142,7 @@ def test_potential_without_flags_ends_nowhere():
 
 
 def test_a_missing_successor_is_named():
-    with pytest.raises(KeyError, match="'successor', which is not there"):
+    with pytest.raises(KeyError, match="'successor', which the batch does not hold"):
         EigenReward(make_encoder(), 3, successor="successor")(make_batch())
 
 
@@ -235,3 +243,54 @@ def test_an_encoder_with_two_outputs_is_refused():
     encoder = TensorDictModule(lambda x: (x, x), in_keys=["x"], out_keys=["a", "b"])
     with pytest.raises(ValueError, match="one out_key"):
         EigenReward(encoder, 1)
+
+
+def test_every_key_that_is_read_is_named():
+    encoder, batch = make_encoder(), make_batch()
+    batch["steps_to_next_obs"] = torch.arange(BATCH).unsqueeze(-1) % 3 + 1
+    batch["next", "terminated"] = torch.arange(BATCH).unsqueeze(-1) % 2 == 0
+    batch["next", "done"] = torch.ones(BATCH, 1, dtype=torch.bool)
+    reward = EigenReward(encoder, 3, mode="potential", gamma=0.9)
+    expected = reward(batch.clone())["option_reward"]
+    assert torch.equal(reward(batch.select(*reward.in_keys))["option_reward"], expected)
+    assert {"steps_to_next_obs", ("next", "terminated"), ("next", "done")} < set(reward.in_keys)
+    for key in ("steps_to_next_obs", ("next", "terminated")):
+        assert not torch.equal(reward(batch.exclude(key))["option_reward"], expected)
+    assert "steps_to_next_obs" not in EigenReward(encoder, 3, single_step=True).in_keys
+
+
+def test_set_keys_renames_all_that_is_read_and_written():
+    encoder, batch = make_encoder(), make_batch()
+    batch["steps_to_next_obs"] = torch.full((BATCH, 1), 2)
+    batch["next", "terminated"] = torch.arange(BATCH).unsqueeze(-1) % 2 == 0
+    reward = EigenReward(encoder, 3, mode="potential", gamma=0.9)
+    expected = reward(batch.clone())["option_reward"]
+    reward.set_keys(
+        successor="after", terminated="ended", steps_to_next_obs="m", option_reward=("a", "r")
+    )
+    batch["after"] = batch.pop("next")
+    batch["after", "ended"] = batch["after"].pop("terminated")
+    batch["m"] = batch.pop("steps_to_next_obs")
+    assert torch.equal(reward(batch)["a", "r"], expected)
+    assert ("after", "ended") in reward.in_keys and reward.out_keys == [("a", "r")]
+    reward.set_keys(successor=None)
+    assert reward.tensor_keys.successor == "next"
+    with pytest.raises(ValueError, match="'sucessor' is no key of EigenReward: it has successor"):
+        reward.set_keys(sucessor="next")
+
+
+def test_dispatch_with_plain_tensors():
+    encoder, batch = make_encoder(), make_batch()
+    batch["next", "terminated"] = torch.arange(BATCH).unsqueeze(-1) % 2 == 0
+    reward = EigenReward(encoder, 3, mode="potential", gamma=0.9)
+    value = reward(
+        observation=batch["observation"],
+        next_observation=batch["next", "observation"],
+        next_terminated=batch["next", "terminated"],
+    )
+    assert torch.equal(value, reward(batch)["option_reward"])
+
+
+def test_discounted_single_steps_are_refused():
+    with pytest.raises(ValueError, match='"discounted" differs from "telescoped" over several'):
+        EigenReward(make_encoder(), 3, mode="discounted", gamma=0.9, single_step=True)

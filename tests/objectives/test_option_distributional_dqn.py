@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.data import Categorical
 from torchrl.modules import DistributionalQValueActor
@@ -315,3 +316,29 @@ def test_learns_the_distribution_of_a_coin():
     # 1 lies halfway between the atoms 0.8 and 1.2, so its mass goes to both.
     assert float(probabilities[zero]) == pytest.approx(0.7, abs=0.08)
     assert float(probabilities[one : one + 2].sum()) == pytest.approx(0.3, abs=0.08)
+
+
+def test_a_module_of_ones_own_with_its_atoms():
+    torch.manual_seed(9)
+    heads = nn.Sequential(StackedNet(network_fn, OPTIONS, DUELING.num_inputs), DUELING)
+    actor = OptionDistributionalQValueActor(
+        heads,
+        num_options=OPTIONS,
+        support=support(),
+        in_keys=["observation"],
+        spec=Categorical(ACTIONS),
+    )
+    module = TensorDictModule(actor.module.module, ["observation"], ["option_action_dist"])
+    settings = {"num_options": OPTIONS, "action_space": "categorical"}
+    with pytest.raises(ValueError, match="support is not known from a TensorDictModule"):
+        OptionDistributionalDQNLoss(module, **settings)
+    losses = [
+        OptionDistributionalDQNLoss(module, support=support(), **settings),
+        OptionDistributionalDQNLoss(actor),
+    ]
+    batch = make_batch()
+    values = []
+    for loss in losses:
+        loss.make_value_estimator(gamma=0.5)
+        values.append(loss(batch.clone())["loss_option"])
+    torch.testing.assert_close(*values)

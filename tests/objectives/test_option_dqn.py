@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import Categorical, OneHot
 from torchrl.modules import QValueActor
@@ -82,21 +84,28 @@ def separate_losses(loss: OptionDQNLoss, one_hot: bool = False, **kwargs) -> lis
 
 
 def test_single_steps_are_learned_from_beside_n_steps():
-    """With another successor the loss is that of the single step: its state, its flags, one discount."""
+    """The loss of the single step: its state, its flags, one discount; by an argument, whatever the key's name."""
     batch = make_batch(3, steps=True)
     single = batch.clone()
     single["next"] = make_batch(3)["next"]
     batch["successor"] = single["next"].exclude("reward")
     del single["steps_to_next_obs"]
-    loss = stacked_loss(3, successor="successor")
+    loss = stacked_loss(3, single_step=True, successor="successor")
     perturb_targets(loss, "target_option_network_params")
     on_next = loss(single.clone().set("successor", single["next"]))["loss_option"]
     torch.testing.assert_close(loss(batch)["loss_option"], on_next, rtol=0, atol=0)
-    loss.successor = "next"
+    loss.set_keys(successor="next")
     torch.testing.assert_close(loss(single)["loss_option"], on_next, rtol=0, atol=0)
     assert not torch.isclose(loss(batch)["loss_option"], on_next)
-    loss.successor = "successor"
+    loss.set_keys(successor="successor")
     assert ("successor", "terminated") in loss.in_keys and ("next", "done") not in loss.in_keys
+    assert "steps_to_next_obs" not in loss.in_keys
+    loss.single_step = False
+    assert "steps_to_next_obs" in loss.in_keys
+    several = loss(batch)["loss_option"]
+    batch["steps_to_next_obs"] = torch.ones(BATCH, 1, dtype=torch.int64)
+    assert not torch.isclose(several, on_next)
+    torch.testing.assert_close(loss(batch)["loss_option"], on_next, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("num_options", [1, 3, 64])
@@ -324,3 +333,98 @@ def test_a_missing_or_misshapen_reward_is_named():
         loss(make_batch(3).exclude("option_reward"))
     with pytest.raises(ValueError, match="rewards for 5 options but the actor has 3"):
         loss(make_batch(5))
+
+
+def plain_module(num_options: int = 3, out_key: str = "option_action_value") -> TensorDictModule:
+    net = nn.Sequential(
+        nn.Linear(OBS, num_options * ACTIONS).double(), nn.Unflatten(-1, (num_options, ACTIONS))
+    )
+    return TensorDictModule(net, in_keys=["observation"], out_keys=[out_key])
+
+
+@pytest.mark.parametrize("space", ["categorical", Categorical(ACTIONS), "one_hot", OneHot(ACTIONS)])
+def test_any_module_serves(space):
+    """Number of options and action space as arguments, the same numbers as with an actor that knows them."""
+    one_hot = space == "one_hot" or isinstance(space, OneHot)
+    module, batch = plain_module(), make_batch(3, one_hot=one_hot)
+    loss = OptionDQNLoss(module, num_options=3, action_space=space)
+    loss.make_value_estimator(gamma=GAMMA)
+    spec = OneHot(ACTIONS) if one_hot else Categorical(ACTIONS)
+    actor = OptionQValueActor(module.module, num_options=3, in_keys=["observation"], spec=spec)
+    reference = OptionDQNLoss(actor)
+    reference.make_value_estimator(gamma=GAMMA)
+    assert torch.equal(loss(batch.clone())["loss_option"], reference(batch)["loss_option"])
+
+
+def test_the_actor_is_found_inside_a_sequence():
+    net = StackedNet(network_fn, 3, ACTIONS)
+    actor = OptionQValueActor(
+        net, num_options=3, in_keys=["observation"], spec=Categorical(ACTIONS)
+    )
+    loss = OptionDQNLoss(TensorDictSequential(actor))
+    assert (loss.num_options, loss.action_space) == (3, "categorical")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"action_space": "categorical"}, "num_options is not known from a TensorDictModule"),
+        ({"num_options": 3}, "action_space is not known from a TensorDictModule: pass"),
+        ({"num_options": 3, "action_space": "binary"}, "'one_hot' or a spec, got 'binary'"),
+    ],
+)
+def test_what_a_module_does_not_declare_is_asked_for(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        OptionDQNLoss(plain_module(), **kwargs)
+
+
+def test_a_number_of_options_that_contradicts_the_actor_is_named():
+    with pytest.raises(ValueError, match="num_options=4, but the actor has 3"):
+        OptionDQNLoss(stacked_loss(3).option_network, num_options=4)
+
+
+def test_what_is_wrong_with_a_batch_is_named():
+    loss, coded = stacked_loss(3), stacked_loss(3, one_hot=True)
+    with pytest.raises(KeyError, match="'action', which is not in the batch: store the action"):
+        loss(make_batch(3).exclude("action"))
+    with pytest.raises(ValueError, match=r"got \(16, 4\): pass action_space='one_hot'"):
+        loss(make_batch(3, one_hot=True))
+    with pytest.raises(ValueError, match=r"got \(16,\): pass action_space='categorical'"):
+        coded(make_batch(3))
+    batch = make_batch(3)
+    batch["option_reward"] = batch["option_reward"].unsqueeze(1)
+    with pytest.raises(
+        ValueError, match=r"each of the \(16,\) transitions, got the shape \(16, 1, 3\)"
+    ):
+        loss(batch)
+    other = OptionDQNLoss(plain_module(out_key="q"), num_options=3, action_space="categorical")
+    other.make_value_estimator(gamma=GAMMA)
+    with pytest.raises(KeyError, match=r"it writes \['q'\], name one of them with set_keys"):
+        other(make_batch(3))
+
+
+def test_an_action_may_have_a_dimension_of_its_own():
+    loss, batch = stacked_loss(3), make_batch(3)
+    expected = loss(batch.clone())["loss_option"]
+    batch["action"] = batch["action"].unsqueeze(-1)
+    assert torch.equal(loss(batch)["loss_option"], expected)
+
+
+def test_every_key_that_is_read_is_named():
+    """The loss of a batch with the in_keys alone is that of the whole batch, and without any of them it is not."""
+    loss, batch = stacked_loss(3), make_batch(3, weights=True)
+    expected = loss(batch.clone())["loss_option"]
+    assert torch.equal(loss(batch.select(*loss.in_keys))["loss_option"], expected)
+    for key in loss.in_keys:
+        if key == ("next", "done"):
+            continue  # only read where "terminated" is missing
+        with contextlib.suppress(KeyError, AttributeError, RuntimeError):
+            assert not torch.equal(loss(batch.exclude(key))["loss_option"], expected), key
+
+
+def test_dispatch_takes_steps_and_weights():
+    loss, batch = stacked_loss(3), make_batch(3, weights=True)
+    expected = loss(batch.clone())["loss_option"]
+    names = {"_".join(k) if isinstance(k, tuple) else k: batch[k] for k in loss.in_keys}
+    value, *_ = loss(**names)
+    torch.testing.assert_close(value, expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import runpy
 import sys
@@ -11,17 +12,15 @@ from typing import Any
 
 import hydra
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from torchrl_dceo.cli.config import CONF, _flat_keys, as_dict, compose, parse
 from torchrl_dceo.envs.miniworld_headless import why_not
 from torchrl_dceo.studies.catalogue import STUDIES
 from torchrl_dceo.studies.declaration import Job
+from torchrl_dceo.studies.experiments import Parser
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "recipes"))
-
-import launch  # noqa: E402
-import representation  # noqa: E402
 
 NAMES = [
     "tabular_coverage",
@@ -32,6 +31,7 @@ NAMES = [
     "online",
     "online_vs_two_phase",
     "objectives",
+    "cube",
     "non_stationary",
     "objects",
     "eigenfunctions",
@@ -40,78 +40,88 @@ NAMES = [
 
 
 def first_seeds() -> list[Job]:
-    """One run for each agent and world of each study and preset: others differ in the seed alone."""
+    """One run for each agent and environment of each study and preset: others differ in the seed alone."""
     found = {}
     for study in STUDIES.values():
         for name, preset in study.presets.items():
             for job in preset.jobs():
-                found.setdefault((study.name, name, job.world or job.name, job.agent), job)
+                found.setdefault((study.name, name, job.environment or job.name, job.agent), job)
     return [pytest.param(job, id="-".join(filter(None, key))) for key, job in found.items()]
 
 
 @functools.cache
-def composed(recipe: str, *groups: str) -> DictConfig:
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(launch.CONFIG)):
-        return hydra.compose(recipe, list(groups))
+def composed(env: str, agent: str) -> DictConfig:
+    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return hydra.compose("train", [env, agent])
 
 
-def compose(recipe: str, overrides: list[str]) -> dict[str, Any]:
-    """What Hydra makes of the overrides, with most of its work done once for each agent."""
-    groups = [o for o in overrides if (launch.CONFIG / o.split("=", 1)[0]).is_dir()]
-    base = composed(recipe, *groups)
-    known, rest = launch._flat_keys(base), [o for o in overrides if o not in groups]
+def arguments(job: Job) -> list[str]:
+    command, *given = job.arguments
+    assert (job.program, command) == ("torchrl_dceo", "train")
+    return [a.replace("{folder}", "/x") for a in given if not a.startswith("hydra")]
+
+
+def settings(job: Job) -> dict[str, Any]:
+    """What training makes of a run's arguments, with most of Hydra's work done once for each agent."""
+    env, agent, *rest = arguments(job)
+    base, known = copy.deepcopy(composed(env, agent)), _flat_keys(composed(env, agent))
     for override in rest:
-        key = override.split("=", 1)[0]
-        assert key.startswith("+") != (key.lstrip("+") in known), f"{recipe}: {key}"
-    OmegaConf.set_struct(base, False)
-    given = OmegaConf.from_dotlist([o.lstrip("+") for o in rest])
-    return launch.as_dict(OmegaConf.merge(base, given))
+        key, _, value = override.lstrip("+").partition("=")
+        if not key.startswith("env."):  # parse knows those
+            assert key in known, f"{env} {agent}: {key}"
+        with open_dict(base):
+            OmegaConf.update(base, key, OmegaConf.from_dotlist([f"x={value}"]).x)
+    made = as_dict(base)
+    parse(made)
+    return made
 
 
 class Checked(Exception):
     """The program has read its arguments."""
 
 
+@pytest.mark.parametrize("job", [case for case in first_seeds() if case.values[0].hydra])
+def test_training_takes_the_arguments(job):
+    if job.arguments[1].startswith("env=miniworld") and why_not() is not None:
+        pytest.skip("the settings of 3D environments are found where they can be drawn")
+    assert settings(job)["total_frames"] == job.frames
+    assert f"total_frames={job.frames}" in job.arguments
+    assert "run_dir={folder}" in job.arguments and "resume={folder}" in job.continued
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("job", [case for case in first_seeds() if case.values[0].hydra])
-def test_hydra_takes_the_arguments(job, monkeypatch, tmp_path):
-    test_the_program_takes_the_arguments(job, monkeypatch, tmp_path, quick=False)
+def test_hydra_takes_the_arguments(job):
+    if job.arguments[1].startswith("env=miniworld") and why_not() is not None:
+        pytest.skip("the settings of 3D environments are found where they can be drawn")
+    assert compose(arguments(job)) == settings(job)
 
 
-@pytest.mark.parametrize("job", first_seeds())
-def test_the_program_takes_the_arguments(job, monkeypatch, tmp_path, quick=True):
-    script = ROOT / job.script
-    assert script.is_file()
+@pytest.mark.parametrize("job", [case for case in first_seeds() if not case.values[0].hydra])
+def test_an_experiment_takes_the_arguments(job, monkeypatch, tmp_path):
     given = [argument.replace("{folder}", str(tmp_path)) for argument in job.arguments]
     assert any(str(tmp_path) in argument for argument in given)
-    if job.hydra:
-        recipe = script.stem
-        if recipe.startswith("miniworld") and why_not() is not None:
-            pytest.skip("the settings of 3D worlds are found where they can be drawn")
-        if quick:
-            monkeypatch.setattr(launch, "_compose", compose)
-        values = representation.check_values if recipe == "representation" else None
-        launch.check(given, recipe, values)
-        assert f"total_frames={job.frames}" in given or recipe == "representation"
-        return
-    reads = argparse.ArgumentParser.parse_args
+    reads = argparse.ArgumentParser.parse_known_args
 
     def parse_and_stop(self, *args):
-        options = reads(self, *args)
-        if getattr(options, "settings", None) is not None:
-            assert (ROOT / options.settings).is_file()
+        _, rest = reads(self, *args)
+        assert isinstance(self, Parser) and not rest
         raise Checked
 
-    def stop():
-        raise Checked
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
-    monkeypatch.setattr(
-        "torchrl_dceo._fast.process.tune_process", stop
-    )  # the first thing after a look
-    monkeypatch.setattr(sys, "argv", [str(script), *given])
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse_and_stop)
+    monkeypatch.setattr(sys, "argv", [job.program, *given])
     with pytest.raises(Checked):
-        runpy.run_path(str(script), run_name="__main__")
+        runpy.run_module(job.program, run_name="__main__")
+
+
+def test_nothing_outside_the_package_is_run():
+    """A wheel alone does every study: no path of the repository is left in the package."""
+    for study in STUDIES.values():
+        for preset in study.presets.values():
+            assert all(job.program.startswith("torchrl_dceo") for job in preset.jobs())
+    for path in (ROOT / "torchrl_dceo").rglob("*.py"):
+        text = path.read_text()
+        assert "recipes/" not in text and "examples/" not in text, path
 
 
 def test_every_study_of_the_paper_is_there():
@@ -122,7 +132,7 @@ def test_every_study_of_the_paper_is_there():
 
 
 @pytest.mark.parametrize(
-    ("study", "world", "seeds"),
+    ("study", "environment", "seeds"),
     [
         ("online", "nine_rooms", 30),
         ("two_phase", "cube", 30),
@@ -131,31 +141,28 @@ def test_every_study_of_the_paper_is_there():
         ("large_scale", "montezuma", 5),
     ],
 )
-def test_the_papers_seeds(study, world, seeds):
-    jobs = [j for j in STUDIES[study].preset("paper").jobs() if j.world == world]
+def test_the_papers_seeds(study, environment, seeds):
+    jobs = [j for j in STUDIES[study].preset("paper").jobs() if j.environment == environment]
     agents = {job.agent for job in jobs}
     assert len(jobs) == seeds * len(agents) and {job.seed for job in jobs} == set(range(seeds))
 
 
-def settings(job: Job) -> dict:
-    given = [a.replace("{folder}", "/x") for a in job.arguments if not a.startswith("hydra")]
-    return compose(Path(job.script).stem, given)
-
-
 @pytest.mark.parametrize("preset", ["laptop", "smoke"])
-@pytest.mark.parametrize("name", ["two_phase", "online_vs_two_phase", "large_scale"])
+@pytest.mark.parametrize("name", ["two_phase", "online_vs_two_phase", "cube", "large_scale"])
 def test_schedules_fit_into_shorter_runs(name, preset):
     """Discovery ends before the run does, and ε has fallen by then."""
     if name == "large_scale" and why_not() is not None:
-        pytest.skip("the settings of 3D worlds are found where they can be drawn")
+        pytest.skip("the settings of 3D environments are found where they can be drawn")
     seen = set()
     for job in STUDIES[name].preset(preset).jobs():
-        if (job.world, job.agent) in seen:
+        if (job.environment, job.agent) in seen:
             continue
-        seen.add((job.world, job.agent))
+        seen.add((job.environment, job.agent))
         agent = settings(job)["agent"]
         discovery = agent.get("discovery_frames") or 0
         assert discovery < job.frames
+        if agent["eps_end"] == 1.0:
+            continue  # without reward
         assert discovery + agent["eps_frames"] <= job.frames
 
 

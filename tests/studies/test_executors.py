@@ -36,7 +36,7 @@ class Quiet:
 def study_run(fake) -> StudyRun:
     study = runpy.run_path(str(fake.folder / "study.py"))["STUDY"]
     folders = StudyFolders(fake.folder / "out", study.name, "laptop")
-    return StudyRun(study, study.preset("laptop"), folders, fake.folder / "recipes")
+    return StudyRun(study, study.preset("laptop"), folders)
 
 
 def test_submitit_runs_the_study_without_slurm(fake):
@@ -70,7 +70,7 @@ def test_slurm_is_asked_for_an_array_and_not_twice(fake, monkeypatch):
     study = study_run(fake)
     folders = [study.folders.folder(job) for job in study.jobs[:2]]
     for job, folder in zip(study.jobs, folders, strict=False):
-        prepare(job, folder, study.recipes)
+        prepare(job, folder)
     settings = {"partition": "long", "time": 90, "memory": 6.0, "threads": 2, "address": None}
     executor = make_executor("slurm", jobs=1, folder=study.folders.root, **settings)
     handles = executor.start(folders)
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_what_ray_runs(fake):
     wait_for(lambda: (fake.run("dceo", 0) / "hanging").exists(), 120)
     study.send_signal(signal.SIGINT)
     _, said = study.communicate(timeout=120)
-    assert study.returncode == 130 and "To go on: " in said and "--executor ray" in said
+    assert study.returncode == 130 and "To resume: " in said and "--executor ray" in said
     wait_for(lambda: read_state(fake.run("dceo", 0)) == "interrupted")
     own = str(fake.folder / "out")
     left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if own in _read(p)]

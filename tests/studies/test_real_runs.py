@@ -1,4 +1,4 @@
-"""A study with the real recipe: small, and interrupted in the middle."""
+"""A study of real training: small, and interrupted in the middle."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_interrupted_run_is_the_run_that_never_was(tmp_path):
     wait_for(lambda: log.is_file() and len(log.read_text().splitlines()) > 15, 300)
     first.send_signal(signal.SIGINT)
     _, said = first.communicate()
-    assert first.returncode == 130 and "To go on: " in said
+    assert first.returncode == 130 and "To resume: " in said
     assert len(rows(log)) < 40
     second = study("halves")
     second.communicate()

@@ -34,8 +34,8 @@ def children_of(fake) -> list[int]:
     return found
 
 
-def recipe_of(fake, agent: str, seed: int) -> int:
-    """The process of a fake recipe."""
+def run_of(fake, agent: str, seed: int) -> int:
+    """The process of a fake run."""
     own = str(fake.run(agent, seed))
     for pid in children_of(fake):
         line = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
@@ -51,7 +51,9 @@ def test_runs_each_once_and_leaves_results(fake, capsys):
     assert all(fake.starts(*each) == ["fresh"] for each in ALL)
     results = fake.run("dceo", 0).parents[3] / "results"
     assert (results / "toy.png").is_file()
-    assert "python recipes/fake.py agent=dceo seed=0" in (results / "README.md").read_text()
+    assert (
+        f"python {fake.program} env=fake agent=dceo seed=0" in (results / "README.md").read_text()
+    )
     origin = json.loads((results / "study.json").read_text())
     assert origin["seeds"] == [0, 1] and origin["agents"] == ["dceo", "ddqn"]
     assert origin["done"] == 4 and origin["versions"]["torch"]
@@ -61,7 +63,7 @@ def test_runs_each_once_and_leaves_results(fake, capsys):
 
 
 def test_a_seed_with_other_defaults_is_left_out_and_named(fake, capsys):
-    """A recipe whose defaults have changed since: the study's own settings are the same, the runs are not."""
+    """Defaults of training have changed since: the study's own settings are the same, the runs are not."""
     assert cli.main(fake.arguments("run", "--no-figure")) == 0
     config = fake.run("ddqn", 1) / "config.yaml"
     config.write_text(json.dumps({**json.loads(config.read_text()), "update_period": 3}))
@@ -100,7 +102,7 @@ def test_a_killed_run_and_a_killed_worker_count_as_failed(fake):
     fake.faults("dceo 0 hang", "ddqn 0 hang")
     study = fake.start("--no-figure", "--agents", "dceo", "ddqn", "--seeds", "0", "--jobs", "2")
     wait_for(lambda: all((fake.run(agent, 0) / "hanging").exists() for agent in ("dceo", "ddqn")))
-    os.kill(recipe_of(fake, "dceo", 0), signal.SIGKILL)
+    os.kill(run_of(fake, "dceo", 0), signal.SIGKILL)
     os.kill(worker.read_json(fake.run("ddqn", 0) / worker.STATE)["pid"], signal.SIGKILL)
     _, said = study.communicate(timeout=60)
     assert study.returncode == 1
@@ -117,7 +119,7 @@ def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(fake):
     study.send_signal(signal.SIGINT)
     _, said = study.communicate(timeout=60)
     assert study.returncode == 130 and "Traceback" not in said
-    assert "Stopped. To go on: python -m torchrl_dceo.studies run" in said
+    assert "Stopped. To resume: python -m torchrl_dceo.studies run" in said
     assert not children_of(fake)
     assert states(fake) == ["interrupted", "interrupted", "waiting", "waiting"]
     fake.mend()
@@ -174,13 +176,16 @@ def test_a_stale_state_does_not_pass_for_a_run(tmp_path):
         (["rum", "online"], "unknown command 'rum' (did you mean 'run'?); choose from list, "),
         (["run", "online", "--preset", "desk"], "study online has no preset 'desk'"),
         (["run", "online", "--agents", "dcoe"], "unknown agent of this study 'dcoe' (did you "),
-        (["run", "online", "--worlds", "moon"], "unknown world 'moon'; choose from small_nine"),
+        (
+            ["run", "online", "--worlds", "moon"],
+            "unknown environment of this study 'moon'; choose ",
+        ),
         (["run", "online", "--executor", "slrm"], "unknown executor 'slrm'"),
         (["run", "online", "--jobs", "0"], "jobs must be at least 1, got 0"),
-        (["run", "online", "--set", "device"], "--set takes KEY=VALUE as a recipe does, got "),
+        (["run", "online", "--set", "device"], "--set takes KEY=VALUE as training does, "),
         (["run", "online", "--set", "seed=3"], "seed is the study's own: --set cannot change"),
         (["run", "visitation", "--agents", "ceo"], "this study runs whole scripts: it has no "),
-        (["run", "online", "--recipes", "/nowhere"], "there are no recipes in /nowhere: say "),
+        (["run", "online", "--retries", "-1"], "retries must be at least 0, got -1"),
         (["run", "mine.py"], "there is no file mine.py with a study"),
         (["figure", "online", "--out", "/nowhere"], "no run of online has begun yet: there is "),
     ],

@@ -30,6 +30,19 @@ def test_equals_plain_python():
     assert actor.table.abs().max() > 0.1
 
 
+@pytest.mark.parametrize("terminated", [True, False])
+def test_no_value_comes_from_beyond_a_terminal_step(terminated):
+    """The state after the step has a value, which an environment's own terminal states never have."""
+    actor = QTable(1, num_states=2, num_actions=2)
+    actor.table[0, 1] = torch.tensor([3.0, 7.0])
+    learn = QLearning(actor, step_size=0.5, gamma=0.9)
+    following = {"state_id": [1], "reward": [[1.0]], "terminated": [[terminated]]}
+    step = TensorDict({"state_id": [0], "action": [1], "next": following}, [1])
+    target = 1.0 if terminated else 1.0 + 0.9 * 7.0
+    assert learn(step)["td_error"].item() == pytest.approx(target)
+    assert actor.table[0, 0].tolist() == pytest.approx([0.0, 0.5 * target])
+
+
 def test_ties_are_broken_uniformly():
     torch.manual_seed(0)
     values = torch.tensor([1.0, 0.0, 1.0, 1.0]).expand(30_000, 4)

@@ -6,20 +6,27 @@ For each spec it prints the process number of the run, and how the run ended. Ki
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import random
+import resource
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+sys.path.append(str(Path(__file__).parents[1]))
+from faulty_env import faulty
+
 from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.training import train
+from torchrl_dceo.training.errors import exit_with_a_sentence
 
 SMALL = {
     "num_options": 2,
@@ -41,12 +48,39 @@ def run(
     agent_settings: dict[str, Any] | None = None,
     name: str = "NineRooms",
     world: dict[str, Any] | None = None,
+    file_limit: int | None = None,
+    stderr: str | None = None,
+    fault: dict[str, Any] | None = None,
     **config: Any,
 ) -> None:
-    """A short run with everything that has a state: two worlds, evaluation, counts, a replay that overflows."""
+    """A short run with everything that has a state: two environments, evaluation, counts, a replay that overflows.
+
+    ``file_limit`` is the size in bytes at which a file cannot grow, ``stderr`` where sentences go, ``fault`` what goes
+    wrong in the environment (see faulty_env.py).
+    """
     tune_process()
+    if file_limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    if stderr is not None:
+        os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     for set_seed in (torch.manual_seed, np.random.seed, random.seed):
         set_seed(seed)
+    settings = {
+        "update_period": 20,
+        "learning_starts": 300,
+        "replay_capacity": 2500,
+        "eval_period": 600,
+        "log_period": 100,
+        "checkpoint_period": 300,
+        "progress": False,
+        **config,
+    }
+    if fault is not None:
+        env = faulty(list(batch_size), **fault)
+        small = {"batch_size": 8, "network": "mlp", **(agent_settings or {})}
+        built = make_agent(agent, env, **small)
+        train(built, env, total_frames=frames, run_dir=run_dir, resume=resume, **settings)
+        return
     world = {"room_size": 3, "starts": "anywhere"} if world is None else world
     env = make_env(name, batch_size=batch_size, seed=seed, visits="counts", **world)
     known = {field.name for field in dataclasses.fields(AGENTS[agent].config)}
@@ -63,25 +97,26 @@ def run(
         ),
         run_dir=run_dir,
         resume=resume,
-        **{
-            "update_period": 20,
-            "learning_starts": 300,
-            "replay_capacity": 2500,
-            "eval_period": 600,
-            "log_period": 100,
-            "checkpoint_period": 300,
-            "progress": False,
-            **config,
-        },
+        worker_env=functools.partial(make_env, name, **world),
+        **settings,
     )
+
+
+def ended(spec: dict[str, Any]) -> int:
+    """Runs as a command does; returns the exit code."""
+    try:
+        with exit_with_a_sentence(spec["run_dir"]):
+            run(**spec)
+    except SystemExit as end:
+        return int(end.code)
+    return 0
 
 
 def serve() -> None:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            run(**json.loads(line))
-            os._exit(0)
+            os._exit(ended(json.loads(line)))
         print(child, flush=True)  # noqa: T201
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # noqa: T201
 

@@ -75,7 +75,8 @@ def test_loaded_options_are_those_saved(tmp_path, world, settings):
     assert (reward.signs, reward.skip_first, reward.mode) == (own.signs, own.skip_first, own.mode)
     if own.mode == "telescoped":
         own.reuse_representation = False
-        own.successor = reward.successor = "next"  # the steps of a rollout, not a replay's
+        for module in (own, reward):
+            module.set_keys(successor="next")  # the steps of a rollout, not a replay's
         ours, theirs = reward(step.clone()), own(step.clone())
         assert torch.equal(ours["option_reward"], theirs["option_reward"])
         assert ours["option_reward"].abs().sum() > 0

@@ -6,30 +6,11 @@ import logging
 
 import pytest
 import torch
-from training_runs import difference, final_state, rows
+from training_runs import difference, final_state, make_trainer, rows
 
-from torchrl_dceo.agents import make_agent
 from torchrl_dceo.data import persistence
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.training import Checkpoints, TrainConfig, Trainer
-
-
-def make_trainer(run_dir, frames: int = 300) -> Trainer:
-    torch.manual_seed(0)
-    env = make_env("NineRooms", room_size=3, batch_size=5, seed=0, visits="counts")
-    agent = make_agent(
-        "dceo", env, num_options=2, dimensions=3, batch_size=8, target_tau=None, target_period=3
-    )
-    config = TrainConfig(
-        total_frames=frames,
-        update_period=20,
-        learning_starts=50,
-        replay_capacity=1000,
-        log_period=100,
-        checkpoint_period=100,
-        progress=False,
-    )
-    return Trainer(agent, env, config, run_dir=run_dir)
+from torchrl_dceo.training import Checkpoints
 
 
 def test_the_newest_are_kept(tmp_path):

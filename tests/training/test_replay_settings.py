@@ -32,3 +32,17 @@ def test_stacks_that_an_environment_makes_itself_are_stored_frame_by_frame():
     replay = ReplaySettings(batch_size=4).make(env, 100, seed=0)
     replay.extend(env.rollout(20, break_when_any_done=False))
     assert replay.storage[0]["pixels"].shape[0] == 1 and replay.sample()["pixels"].shape[1] == 4
+
+
+@pytest.mark.parametrize("envs", [1, 4])
+def test_without_a_capacity_there_is_room_for_the_whole_run(envs):
+    """Also where every episode has a few steps, and its last observation a row of its own."""
+    env = make_env("NineRooms", room_size=3, batch_size=envs, max_steps=2)
+    agent = make_agent("ddqn", env, network="mlp")
+    config = TrainConfig(
+        total_frames=1600, learning_starts=1600, eval_episodes=0, progress=False, update_period=40
+    )
+    trainer = Trainer(agent, env, config=config)
+    trainer.run()
+    assert len(trainer.replay) == trainer.counters.frames
+    assert trainer.replay.sample(64)["steps_to_next_obs"].max() == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from tensordict import TensorDict, TensorDictBase, TensorDictParams
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase, dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torchrl.objectives.utils import distance_loss
 
 from torchrl_dceo._fast import is_fast
 from torchrl_dceo._fast.actors import GreedyActor, expected_value
-from torchrl_dceo._fast.parameters import output_of, swapped
+from torchrl_dceo._fast.parameters import Parameters, output_of, swapped
 
 __all__ = [
     "CategoricalDQNLoss",
@@ -107,7 +107,7 @@ class DoublePasses(NamedTuple):
 def double_passes(
     owner: nn.Module,
     network: TensorDictModuleBase,
-    parameters: tuple[TensorDictParams, TensorDictParams],
+    parameters: tuple[Parameters, Parameters],
     batch: tuple[TensorDictBase, TensorDictBase],
     out_key: NestedKey,
     *,

@@ -24,6 +24,8 @@ from torchrl_dceo.agents.rainbow import (
 )
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.agents.tabular_learner import with_tabular_learner
+from torchrl_dceo.envs import prepare_env
+from torchrl_dceo.envs.prepare import PreparedEnv
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.typos import choices
 
@@ -57,7 +59,8 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
 
     Args:
         name (str): one of :data:`AGENTS`.
-        env (EnvBase): the environment it is for; only its specs are read (``counts`` also reads its table of visits).
+        env (EnvBase or gymnasium.Env): the environment it is for; only its specs are read (``counts`` also reads its
+            table of visits). What agents need and it lacks is added by :func:`~torchrl_dceo.envs.prepare_env`.
         **settings: fields of the agent's config dataclass.
 
     Examples:
@@ -72,7 +75,12 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
         raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
     config: Any = from_settings(kind.config, settings, of=f"of {name} ")
+    env = prepare_env(env)
+    if name == "counts" and isinstance(env, PreparedEnv):
+        env = prepare_env(env, visits="counts")
     agent = kind.build(env, config)
     if config.main_learner == "table":
         agent = with_tabular_learner(agent, env, config)
-    return with_centring(agent, env)
+    agent = with_centring(agent, env)
+    agent.made_from = {"name": name, **settings}
+    return agent

@@ -13,13 +13,18 @@ from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.data import ReplayBuffer
-from torchrl.envs import CatFrames, EnvBase, Transform
+from torchrl.envs import EnvBase, Transform, TransformedEnv
+from torchrl.envs.batched_envs import BatchedEnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo.data import make_replay_buffer
-from torchrl_dceo.envs import find_transform
+from torchrl_dceo.envs.prepare import frame_stack_of
+from torchrl_dceo.modules import EigenReward, OptionExplorationModule
+from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.modules.networks import ConvNet
+from torchrl_dceo.objectives import OptionDQNLoss
+from torchrl_dceo.objectives.option_adam import OptionAdam
 
 __all__ = ["Agent", "Phase", "ReplaySettings"]
 
@@ -91,12 +96,18 @@ class ReplaySettings:
         Where the environment shows stacks of frames, each frame is stored once: it has a transform ``CatFrames``, or an
         attribute ``frame_stack`` if it stacks them itself.
         """
-        stacks = find_transform(env, CatFrames)
-        frame_stack = getattr(env, "frame_stack", 1) if stacks is None else stacks.N
-        if not isinstance(frame_stack, int):
-            # Environments in worker processes answer for any name, with something to be called. Ours stack no frames;
-            # the stacks of others are stored whole.
+        key = "pixels" if "pixels" in env.observation_spec.keys() else "observation"
+        stacks = frame_stack_of(env, key)
+        innermost = env
+        while isinstance(innermost, TransformedEnv):
+            innermost = innermost.base_env
+        if stacks is not None:
+            frame_stack = stacks.N
+        elif isinstance(innermost, BatchedEnvBase):
+            # Those that it runs are not asked: ours stack no frames; the stacks of others are stored whole.
             frame_stack = 1
+        else:
+            frame_stack = getattr(innermost, "frame_stack", 1)
         return make_replay_buffer(
             capacity,
             n_steps=self.n_steps,
@@ -178,6 +189,20 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
+        shifted = any(
+            isinstance(m, EigenReward) and m.mode == "potential" for m in self.objectives.values()
+        )
+        if (
+            shifted
+            and isinstance(explorer, OptionExplorationModule)
+            and explorer.termination is value_termination
+        ):
+            raise ValueError(
+                "value_termination compares values with 0, but under reward mode 'potential' they are Q + f(s): pass "
+                "functools.partial(value_termination, reward=…) with the agent's EigenReward"
+            )
+        # Name and settings, of an agent that make_agent built: a run keeps them, so that it can be built again.
+        self.made_from: dict[str, Any] | None = None
         for phase in self.phases:
             unknown = set(phase.objectives or ()) - set(self.objectives)
             if unknown:
@@ -231,7 +256,11 @@ class Agent(nn.Module):
         total.backward()
         if self.max_grad_norm is not None:
             outputs["grad_norm"] = nn.utils.clip_grad_norm_(self._trained(), self.max_grad_norm)
-        self.optimizer.step()
+        if isinstance(self.optimizer, OptionAdam):
+            losses = (loss for loss in learning.values() if isinstance(loss, OptionDQNLoss))
+            self.optimizer.step(trained=[rows for loss in losses for rows in loss.trained_rows()])
+        else:
+            self.optimizer.step()
         self.optimizer.zero_grad()
         for target in self.targets:
             # A frozen loss keeps its target: options may act by it, and as it was when they were frozen.

@@ -39,6 +39,8 @@ from torchrl_dceo.objectives import (
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
 )
+from torchrl_dceo.objectives.option_adam import OptionAdam
+from torchrl_dceo.typos import imported
 
 __all__ = [
     "make_categorical_learner",
@@ -132,7 +134,7 @@ def observation_key(env: EnvBase) -> str:
     )
 
 
-def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
+def make_network_fn(env: EnvBase, kind: str | Callable[..., nn.Module]) -> NetworkFn:
     """A maker of networks from their number of outputs, fit for the environment's observation."""
     shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
     if kind == "auto":
@@ -141,10 +143,26 @@ def make_network_fn(env: EnvBase, kind: str) -> NetworkFn:
         size = shape.numel()
         flatten = [nn.Flatten(-len(shape))] if len(shape) > 1 else []
         return lambda out: nn.Sequential(*flatten, *mlp_net(size, out))
-    nets = {"grid": grid_net, "nature": nature_net}
-    if kind not in nets:
-        raise ValueError(f"network must be one of 'auto', 'grid', 'nature', 'mlp', got {kind!r}")
-    return lambda out: nets[kind](shape, out)
+    nets: dict[Any, Callable[..., nn.Module]] = {"grid": grid_net, "nature": nature_net}
+    if kind in nets:
+        return lambda out: nets[kind](shape, out)
+    if isinstance(kind, str) and ":" not in kind:
+        raise ValueError(
+            f"network must be one of 'auto', 'grid', 'nature', 'mlp', or one's own as 'package.module:function', got "
+            f"{kind!r}"
+        )
+    own = imported(kind)
+    return lambda out: _checked_network(own(shape, out))
+
+
+def _checked_network(network: nn.Module) -> nn.Module:
+    for module in network.modules():
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            raise ValueError(
+                f"recurrent networks ({type(module).__name__}) are not supported: supported are networks of the current "
+                "observation, with frame_stack of make_env('gym', …) as their memory"
+            )
+    return network
 
 
 def centred(
@@ -194,6 +212,7 @@ def make_options(
         return centred(networks, env, learner)
 
     chosen: dict[str, Any] = {
+        "single_step": config.one_step_options,
         "successor": config.option_successor,
         "options_per_update": config.options_per_update,
     }
@@ -233,6 +252,8 @@ def make_explorer(
         option_duration=config.option_duration,
         option_eps=config.option_eps,
         across_episodes=config.options_across_episodes,
+        selection=imported(config.selection),
+        termination=imported(config.termination),
     )
 
 
@@ -243,7 +264,8 @@ def make_laplacian(
     dimensions = config.dimensions
     if dimensions is None:
         dimensions = options.num_options + int(config.skip_first)
-    net = centred(make_network_fn(env, learner.network)(dimensions), env, learner)
+    kind = learner.network if config.encoder is None else config.encoder
+    net = centred(make_network_fn(env, kind)(dimensions), env, learner)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":
@@ -285,6 +307,7 @@ def make_eigen_reward(
         signs=signs,
         mode=mode,
         gamma=option_gamma(learner, options),
+        single_step=options.one_step_options,
         successor=options.option_successor,
         reuse_representation=True,
     )
@@ -313,7 +336,9 @@ def make_optimizer(
                 config.main_adam_eps if name == "main" else config.adam_eps, {}
             )
             group.update({id(p): p for p in module.parameters() if p.requires_grad})
-    return DirectAdam(
+    # Options that an update leaves out must not move by momentum.
+    some = any(isinstance(m, OptionDQNLoss) and m.options_per_update for m in modules.values())
+    return (OptionAdam if some else DirectAdam)(
         [{"params": list(group.values()), "eps": eps} for eps, group in groups.items()],
         lr=config.lr,
         fused=True,

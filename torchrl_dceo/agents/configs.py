@@ -6,6 +6,7 @@ paper (Atari), "their later code" the research code published after it (grids, 3
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from torchrl_dceo.settings import (
     check_positive,
     check_types,
 )
+from torchrl_dceo.typos import choices
 
 __all__ = [
     "DiscoveryConfig",
@@ -24,6 +26,9 @@ __all__ = [
     "OptionAgentConfig",
     "OptionConfig",
 ]
+
+
+_NETWORKS = ("auto", "grid", "nature", "mlp")
 
 
 class _Checked:
@@ -55,7 +60,9 @@ class LearnerConfig(_Checked):
         210_000  # ours: 70 % of a run of 300,000 (their later code: 10 % of a million)
     )
     # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
-    network: Literal["auto", "grid", "nature", "mlp"] = "auto"
+    # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
+    # "package.module:function".
+    network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
     centre_pixels: bool = True  # ours, for every network that reads images (docs/options.md)
     main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
@@ -77,6 +84,11 @@ class LearnerConfig(_Checked):
         check_at_least(self, 0, ("priority_alpha",))
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
         check_at_least(self, 2, ("num_atoms",))
+        if isinstance(self.network, str) and ":" not in self.network:
+            if self.network not in _NETWORKS:
+                raise ValueError(
+                    f"network is {choices(self.network, _NETWORKS)}, package.module:function"
+                )
 
 
 @dataclass
@@ -95,6 +107,9 @@ class OptionConfig(_Checked):
     average_options: bool = False
     # Ours: higher climbs than over n steps, which is the paper's (docs/options.md).
     one_step_options: bool = True
+    # One's own, functions or their names; see torchrl_dceo.modules.OptionExplorationModule.
+    selection: str | Callable | None = None  # None: uniform, the paper
+    termination: str | Callable | None = None  # None: 1/D, the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,6 +158,10 @@ class LaplacianConfig(_Checked):
     signs: Literal["+", "-", "both"] = "both"
     # Ours: the policies of the authors' telescoped one, learned sooner (docs/options.md).
     reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"
+    encoder: str | Callable | None = None  # the network of f, as network; None: the same
+    # What options follow: called as EigenReward(encoder, num_options, successor=…) is, it returns a module that writes
+    # option_reward [*, N]. None: the eigenfunctions, the paper.
+    option_reward: str | Callable | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import nn
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.builders import make_eigen_reward, make_laplacian
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
+from torchrl_dceo.typos import imported
 
 
 @dataclass
@@ -20,21 +22,28 @@ class DCEOConfig(LaplacianConfig, OptionAgentConfig):
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
     encoder, laplacian_loss = make_laplacian(env, config, config, config)
-    reward = make_eigen_reward(
-        encoder,
-        config,
-        config,
-        mode=config.reward_mode,
-        signs=config.signs,
-        skip_first=config.skip_first,
-    )
+    reward: nn.Module
+    if config.option_reward is None:
+        reward = make_eigen_reward(
+            encoder,
+            config,
+            config,
+            mode=config.reward_mode,
+            signs=config.signs,
+            skip_first=config.skip_first,
+        )
+        num_options = reward.num_rewards
+    else:
+        num_options = config.num_options
+        make_reward = imported(config.option_reward)
+        reward = make_reward(encoder, num_options, successor=config.option_successor)
     return make_option_agent(
         env,
         config,
         config,
         # The Laplacian first: it leaves f(s) in the batch, which the reward takes instead of computing it again.
         {"laplacian": laplacian_loss, "reward": reward},
-        reward.num_rewards,
+        num_options,
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,

@@ -24,7 +24,7 @@ from torchrl_dceo.analysis.spectra.options import (
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.modules import EigenReward
 
-__all__ = ["ANALYSIS_FILE", "RunAnalysis", "load_analysis", "save_analysis"]
+__all__ = ["ANALYSIS_FILE", "RunAnalysis", "check_npz", "load_analysis", "save_analysis"]
 
 ANALYSIS_FILE = "analysis.npz"
 """The file's name in the run directory."""
@@ -136,16 +136,44 @@ def load_analysis(run_dir: str | os.PathLike[str]) -> RunAnalysis:
     if not path.is_file():
         raise FileNotFoundError(f"{run_dir} holds no {ANALYSIS_FILE}: a run writes it when it ends")
     try:
+        check_npz(path)
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in _ARRAYS if name in file}
             env = json.loads(str(file["env"]))
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, OSError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path} is damaged or was not written by save_analysis ({error})"
         ) from error
     analysis = RunAnalysis(env, **arrays)
     _check(path, analysis)
     return analysis
+
+
+_LARGEST_NPZ = 1 << 30  # bytes when unpacked
+
+
+def check_npz(path: str | os.PathLike[str], largest: int = _LARGEST_NPZ) -> None:
+    """Refuses an archive of arrays whose unpacked size no run has, before anything of it is unpacked.
+
+    Args:
+        path (path-like): the file.
+        largest (int, optional): the bytes that its arrays may take. Default: a gigabyte.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from torchrl_dceo.analysis.run_files import check_npz
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "a.npz"
+        ...     np.savez_compressed(path, a=np.zeros(1000))
+        ...     check_npz(path, largest=1000)
+        Traceback (most recent call last):
+        ValueError: its arrays take 8128 bytes, more than the 1000 that are allowed
+    """
+    with zipfile.ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    if size > largest:
+        raise ValueError(f"its arrays take {size} bytes, more than the {largest} that are allowed")
 
 
 def _description(env: EnvBase, world: TableEnv | None) -> dict:

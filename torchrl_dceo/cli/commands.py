@@ -17,6 +17,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "torchrl_dceo.cli.train:main",
         "train an agent: env=nine_rooms agent=dceo key=value …",
     ),
+    "evaluate": ("torchrl_dceo.cli.runs:evaluate", "the greedy return of what a run has learned"),
+    "render": (
+        "torchrl_dceo.cli.runs:render",
+        "a film of a run's policy, or of one of its options",
+    ),
     "plot": ("torchrl_dceo.cli.runs:plot", "draw the figures of runs again"),
     "compare": ("torchrl_dceo.cli.compare:main", "curves and tables of several runs, over seeds"),
     "study": ("torchrl_dceo.cli.study:main", "the paper's studies: list, run, status, figure"),

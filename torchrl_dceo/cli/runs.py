@@ -1,14 +1,32 @@
-"""``dceo plot RUN`` and ``dceo list``: what there is, and what a run left behind."""
+"""``dceo evaluate``, ``render`` and ``plot RUN``, ``dceo list``: what a run has learned and left behind, what there is."""
 # ruff: noqa: T201  (commands for people: printing is what they are for)
 
 from __future__ import annotations
 
 import argparse
 import logging
+import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-__all__ = ["plot", "show_names"]
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs.libs.gym import GymWrapper
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_dceo.envs.gym import GymWorldEnv
+from torchrl_dceo.training.evaluation import evaluate as mean_return
+from torchrl_dceo.training.option_io import LearnedAgent, load_agent, read_settings
+
+__all__ = ["evaluate", "film", "plot", "render", "show_names"]
+
+_MISTAKES = (ValueError, FileNotFoundError, ImportError, RuntimeError, TypeError)
+_SMALLEST_SIDE = 240  # of a film, in pixels
 
 
 def plot(arguments: Sequence[str] | None = None) -> int:
@@ -71,3 +89,152 @@ def show_names(arguments: Sequence[str] | None = None) -> int:
     for what, each in names.items():
         print(f"{what} ({uses[what]})", *(f"  {name}" for name in each), "", sep="\n")
     return 0
+
+
+def evaluate(arguments: Sequence[str] | None = None) -> int:
+    """Prints the greedy return of a run's agent; returns 0, or 2 after a sentence about what is wrong.
+
+    Examples:
+        >>> from torchrl_dceo.cli.runs import evaluate
+        >>> evaluate(["/nowhere"])
+        2
+    """
+    parser = argparse.ArgumentParser(
+        prog="dceo evaluate", description="The greedy return of what a run has learned."
+    )
+    parser.add_argument("run_dir", help="the directory of a run")
+    parser.add_argument("--episodes", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument("--seed", type=int, default=10_000, help="of the environment")
+    options = parser.parse_args(arguments)
+    try:
+        if options.episodes < 1:
+            raise ValueError(f"--episodes must be at least 1, got {options.episodes}")
+        learned = load_agent(options.run_dir, seed=options.seed)
+        returns = [mean_return(learned.policy, learned.env) for _ in range(options.episodes)]
+    except _MISTAKES as error:
+        print(f"dceo evaluate: {error}", file=sys.stderr)
+        return 2
+    print(
+        f"{options.run_dir}: {learned.metadata['agent']['name']} after {learned.metadata['frames']} frames\n"
+        f"greedy return over {len(returns)} episodes: mean {statistics.fmean(returns):.4g}, "
+        f"median {statistics.median(returns):.4g}, lowest {min(returns):.4g}, highest {max(returns):.4g}"
+    )
+    return 0
+
+
+def render(arguments: Sequence[str] | None = None) -> int:
+    """Writes a film of a run's greedy policy, or of one of its options; returns 0, or 2 after a sentence.
+
+    Examples:
+        >>> from torchrl_dceo.cli.runs import render
+        >>> render(["/nowhere", "-o", "film.mp4"])
+        2
+    """
+    parser = argparse.ArgumentParser(
+        prog="dceo render",
+        description="A film of what a run has learned: its policy, or an option.",
+    )
+    parser.add_argument("run_dir", help="the directory of a run")
+    parser.add_argument("--option", type=int, help="follow this option, from 1 on, not the policy")
+    parser.add_argument("--steps", type=int, default=200, help="at most (default: 200)")
+    parser.add_argument("--fps", type=int, default=12, help="frames per second (default: 12)")
+    parser.add_argument("--seed", type=int, default=10_000, help="of the environment")
+    parser.add_argument("-o", "--out", default="film.mp4", help=".mp4, or .gif without PyAV")
+    options = parser.parse_args(arguments)
+    try:
+        from torchrl_dceo.analysis.figures.birds_eye_figures import save_film
+        from torchrl_dceo.analysis.figures.rollouts import save_rollout_gif
+
+        learned = _with_pictures(options.run_dir, options.seed)
+        frames = list(film(learned, option=options.option, max_steps=options.steps))
+        out = Path(options.out)
+        if out.suffix == ".gif":
+            written = save_rollout_gif(out, frames, seconds_per_step=1 / options.fps)
+        else:
+            written = save_film(out, frames, frames_per_second=options.fps)
+    except _MISTAKES as error:
+        print(f"dceo render: {error}", file=sys.stderr)
+        return 2
+    print(f"{written}: {len(frames)} frames")
+    return 0
+
+
+def _with_pictures(run_dir: str, seed: int) -> LearnedAgent:
+    """The agent of a run, in an environment that draws itself where Gymnasium has to be asked for it beforehand."""
+    env = read_settings(run_dir).get("env", {})
+    more: dict[str, Any] = {}
+    if env.get("name") == "gym" and env.get("id") is not None:
+        more["kwargs"] = {**(env.get("kwargs") or {}), "render_mode": "rgb_array"}
+    return load_agent(run_dir, seed=seed, **more)
+
+
+@torch.no_grad()
+def film(
+    learned: LearnedAgent, *, option: int | None = None, max_steps: int = 200
+) -> Iterator[np.ndarray]:
+    """The frames of one episode, ``uint8 [H, W, 3]``, under the greedy policy or under an option.
+
+    Args:
+        learned (LearnedAgent): from :func:`~torchrl_dceo.training.load_agent`, with an unbatched environment.
+
+    Keyword Args:
+        option (int, optional): the option to follow, from 1 on. Default: ``None``, the policy.
+        max_steps (int, optional): where to stop at the latest. Default: 200.
+    """
+    if option is not None:
+        if learned.options is None:
+            raise ValueError("this agent has no options: leave --option out to see its policy")
+        if not 1 <= option <= learned.options.num_options:
+            raise ValueError(
+                f"--option must lie between 1 and {learned.options.num_options}, got {option}"
+            )
+    env = learned.env
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        step = env.reset()
+        yield _picture(env, step)
+        for _ in range(max_steps):
+            if option is None:
+                acted = learned.policy(step)
+            else:
+                assert learned.options is not None
+                values = learned.options(step)["option_action_value"]
+                acted = step.set("action", values[option - 1].argmax(-1))
+            stepped = env.step(acted)["next"]
+            yield _picture(env, stepped)
+            if stepped["done"].any():
+                return
+            step = stepped.exclude("reward")
+
+
+def _picture(env: EnvBase, step: TensorDictBase) -> np.ndarray:
+    innermost = env
+    while isinstance(innermost, TransformedEnv):
+        innermost = innermost.base_env
+    drawn: Any = None
+    if isinstance(innermost, GymWrapper) and not isinstance(innermost, GymWorldEnv):
+        if innermost._env.unwrapped.render_mode == "rgb_array":
+            drawn = innermost._env.render()
+    elif callable(getattr(innermost, "render", None)):
+        drawn = innermost.render()
+    if drawn is None:
+        pixels = step.get("pixels", None)
+        if pixels is None:
+            raise ValueError(
+                f"{type(innermost).__name__} draws no pictures: give it render_mode='rgb_array', or pixels to see"
+            )
+        drawn = _as_rgb(pixels)
+    return _enlarged(np.asarray(drawn, dtype=np.uint8))
+
+
+def _as_rgb(pixels: Tensor) -> Tensor:
+    """The newest frame of an image ``[C, H, W]``: its last three channels, or its last as grey."""
+    channels = pixels[-3:] if pixels.shape[0] % 3 == 0 else pixels[-1:].expand(3, -1, -1)
+    return channels.movedim(0, -1)
+
+
+def _enlarged(picture: np.ndarray) -> np.ndarray:
+    """Large enough to be seen, with even sides, which an mp4 needs."""
+    factor = max(1, -(-_SMALLEST_SIDE // min(picture.shape[:2])))
+    large = picture.repeat(factor, 0).repeat(factor, 1)
+    height, width = (length - length % 2 for length in large.shape[:2])
+    return np.ascontiguousarray(large[:height, :width])

@@ -1,9 +1,11 @@
-"""The command line: ``python -m torchrl_dceo.studies list | run | status | figure``."""
+"""The command line: ``python -m torchrl_dceo.studies list | run | status | figure | report``."""
 # ruff: noqa: T201  (a command for people: printing is what it is for)
 
 from __future__ import annotations
 
 import argparse
+import errno
+import logging
 import runpy
 import shlex
 import signal
@@ -17,17 +19,16 @@ from typing import NoReturn
 
 from torchrl_dceo.studies.catalogue import STUDIES
 from torchrl_dceo.studies.declaration import Grid, Preset, Study
-from torchrl_dceo.studies.display import StudyLine
 from torchrl_dceo.studies.executors import EXECUTORS, Executor, make_executor
 from torchrl_dceo.studies.job_state import RunState, State
-from torchrl_dceo.studies.runner import StudyFolders, StudyRun, find_recipes
+from torchrl_dceo.studies.runner import StudyFolders, StudyLine, StudyRun
 from torchrl_dceo.studies.worker import LOG
 from torchrl_dceo.typos import choices
 
 __all__ = ["main"]
 
 _PROGRAM = "python -m torchrl_dceo.studies"
-_COMMANDS = ("list", "run", "status", "figure")
+_COMMANDS = ("list", "run", "status", "figure", "report")
 _STATES: tuple[State, ...] = ("done", "running", "failed", "interrupted", "waiting")
 
 
@@ -48,11 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "run": _run,
         "status": _status,
         "figure": _figure,
+        "report": _report,
     }
     try:
         return commands[options.command](options)
     except (ValueError, FileNotFoundError, ImportError) as error:
         return _mistake(str(error))
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "the disk is full" if full else str(error.strerror)
+        where = f" ({error.filename})" if error.filename else ""
+        _mistake(f"{what}{where}: what is done is kept; make room and give the command again")
+        return 1
 
 
 def _mistake(sentence: str) -> int:
@@ -108,11 +116,11 @@ def _as_interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 def _interrupted(options: argparse.Namespace, executor: Executor) -> int:
     what = (
-        "Stopped watching: runs go on in the queue (scancel ends them)"
+        "Stopped watching: runs continue in the queue (scancel ends them)"
         if executor.outlives
         else "Stopped"
     )
-    print(f"{what}. To go on: {_command(options)}", file=sys.stderr)
+    print(f"{what}. To resume: {_command(options)}", file=sys.stderr)
     return 130
 
 
@@ -128,7 +136,7 @@ def _status(options: argparse.Namespace) -> int:
     states = study.states()
     groups: dict[str, list[RunState]] = {}
     for job in study.jobs:
-        label = job.name if job.world is None else f"{job.world}/{job.agent}"
+        label = job.name if job.environment is None else f"{job.environment}/{job.agent}"
         groups.setdefault(label, []).append(states[job.name])
     width = max(len(label) for label in groups)
     for label, runs in groups.items():
@@ -165,10 +173,26 @@ def _results(study: StudyRun, options: argparse.Namespace) -> None:
             print(path)
 
 
+def _report(options: argparse.Namespace) -> int:
+    from torchrl_dceo.studies.report import report_folder  # draws: takes its time to import
+
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    print(
+        report_folder(
+            options.folder,
+            title=options.title,
+            summary=options.summary,
+            out=options.out,
+            repetitions=options.repetitions,
+        )
+    )
+    return 0
+
+
 def _study_run(options: argparse.Namespace) -> StudyRun:
     study = _find_study(options.study)
     preset = study.preset(options.preset).restricted(
-        worlds=options.worlds, agents=options.agents, seeds=options.seeds
+        environments=options.environments, agents=options.agents, seeds=options.seeds
     )
     if options.set:
         preset = _with_overrides(preset, options.set)
@@ -176,9 +200,9 @@ def _study_run(options: argparse.Namespace) -> StudyRun:
         study,
         preset,
         StudyFolders(options.out, study.name, options.preset, options.results),
-        find_recipes(options.recipes),
         threads=getattr(options, "threads", 1),
         keep_checkpoints=getattr(options, "keep_checkpoints", False),
+        retries=getattr(options, "retries", 0),
     )
 
 
@@ -200,8 +224,8 @@ def _find_study(name: str) -> Study:
 def _with_overrides(preset: Preset, overrides: Sequence[str]) -> Preset:
     for given in overrides:
         if "=" not in given:
-            raise ValueError(f"--set takes KEY=VALUE as a recipe does, got {given!r}")
-        if given.split("=")[0] in ("agent", "seed", "run_dir", "resume", "total_frames"):
+            raise ValueError(f"--set takes KEY=VALUE as training does, got {given!r}")
+        if given.split("=")[0] in ("env", "agent", "seed", "run_dir", "resume", "total_frames"):
             raise ValueError(f"{given.split('=')[0]} is the study's own: --set cannot change it")
     grids = [part for part in preset.parts if isinstance(part, Grid)]
     if not grids:
@@ -214,7 +238,7 @@ def _with_overrides(preset: Preset, overrides: Sequence[str]) -> Preset:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """What a person types to have this again, or to go on with it."""
+    """What a person types to have this again, or to resume it."""
     usual = vars(_parser().parse_args(["run", options.study]))
     given = ["run", options.study, "--preset", options.preset]
     for name, value in vars(options).items():
@@ -242,6 +266,12 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in texts.items():
         _common(commands.add_parser(name, help=text, description=f"{name}: {text}."))
     _places(commands.choices["run"])
+    report = commands.add_parser("report", help="writes any folder of results as one HTML page")
+    report.add_argument("folder", type=Path, help="e.g. results/online")
+    report.add_argument("--title", help="default: that of study.json or the README")
+    report.add_argument("--summary", help="a sentence beneath the title")
+    report.add_argument("--out", type=Path, help="the page (default: report.html in the folder)")
+    report.add_argument("--repetitions", type=int, default=2000, help="bootstrap samples")
     return parser
 
 
@@ -249,13 +279,12 @@ def _common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("study", help="a name from `list`, or a Python file that defines STUDY")
     add("--preset", default="laptop", help="laptop (default), paper or smoke")
-    add("--worlds", nargs="+", default=[], help="only these")
+    add("--environments", "--worlds", nargs="+", default=[], help="only these")
     add("--agents", nargs="+", default=[], help="only these")
     add("--seeds", nargs="+", default=[], action=_Seeds, help="these instead: 0 1 2, or 0-9")
-    add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="for every recipe: device=cuda")
+    add("--set", nargs="+", default=[], metavar="KEY=VALUE", help="for every run: device=cuda")
     add("--out", type=Path, default=_OUT, help=f"of all studies' runs (default: {_OUT})")
     add("--results", type=Path, help="of logs, figures and page (default: beside the runs)")
-    add("--recipes", type=Path, help="the folder of the recipes (default: beside the package)")
 
 
 def _places(parser: argparse.ArgumentParser) -> None:
@@ -263,6 +292,7 @@ def _places(parser: argparse.ArgumentParser) -> None:
     add("--executor", default="local", metavar="|".join(EXECUTORS), help="where runs take place")
     add("--jobs", type=int, help="runs at a time (default: 2 on this machine)")
     add("--threads", type=int, default=1, help="of each run (default: 1)")
+    add("--retries", type=int, default=0, help="further tries of a run that fails (default: 0)")
     add("--no-figure", action="store_true", help="leave the drawing to `figure`")
     add("--keep-checkpoints", action="store_true", help="also of runs that are done")
     slurm = parser.add_argument_group("Slurm")

@@ -34,6 +34,9 @@ from torchrl_dceo.cli.config import (
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.settings import environment_fields
 from torchrl_dceo.training import Trainer
+from torchrl_dceo.training.checkpoint.run_directory import load_settings
+from torchrl_dceo.training.checkpoint.state import seed_generators
+from torchrl_dceo.training.errors import exit_with_a_sentence
 from torchrl_dceo.training.logging.logs import make_logs
 from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe, save_run_analysis
 
@@ -121,10 +124,8 @@ def run(config: DictConfig) -> float:
         settings["recipe"] = hydra_config.runtime.choices["env"]
     run_dir = Path(settings["resume"] or settings["run_dir"] or hydra_config.runtime.output_dir)
     if hydra_config.mode is not RunMode.MULTIRUN:
-        try:
+        with exit_with_a_sentence(run_dir):
             return _train(settings, run_dir)
-        except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
-            sys.exit(f"{run_dir}: {error}")
     try:
         return _train(settings, run_dir)
     except Exception as error:
@@ -155,7 +156,7 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
     """Environment, agent and trainer from plain settings."""
     made = parse(settings)
     env_kwargs = dict(made.env_settings)
-    torch.manual_seed(made.train.seed)
+    seed_generators(made.train.seed)
     if made.switch_frames is not None:
         # Each environment counts its own steps, from the first one with a goal on.
         after = made.switch_frames - made.discovery_frames
@@ -201,8 +202,9 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
     path = folder / "config.yaml"
     if not path.is_file():
         raise ValueError(f"resume={folder} is not the directory of a run: it has no config.yaml")
+    plain = load_settings(path)
     try:
-        stored: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        stored: Any = OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
         agent, env = stored["agent"], stored["env"]
         recipe = stored.get("recipe")
         agent["name"], env["name"]

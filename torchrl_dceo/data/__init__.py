@@ -1,7 +1,7 @@
 """Replay: single steps are stored; n-step transitions and frame stacks are made when sampling."""
 
 from torchrl_dceo.data.distinct import DistinctSampler
-from torchrl_dceo.data.factory import make_replay_buffer
+from torchrl_dceo.data.factory import make_replay_buffer, rows_for
 from torchrl_dceo.data.replay_buffer import NStepReplayBuffer
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
 
@@ -11,4 +11,5 @@ __all__ = [
     "SumTreeSampler",
     "UniformStepSampler",
     "make_replay_buffer",
+    "rows_for",
 ]

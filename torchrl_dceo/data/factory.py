@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tensordict import NestedKey
-from torchrl.data import LazyMemmapStorage, LazyTensorStorage
 from torchrl.envs.transforms import Transform
 
 from torchrl_dceo.data.distinct import DistinctSampler
-from torchrl_dceo.data.nstep import Columns, NStepReader
+from torchrl_dceo.data.nstep import OWN_KEYS, Columns, NStepReader
 from torchrl_dceo.data.replay_buffer import NStepReplayBuffer
 from torchrl_dceo.data.ring import StreamRing
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
-from torchrl_dceo.data.writer import StreamWriter
+from torchrl_dceo.data.writer import RowStorage, StreamWriter
 from torchrl_dceo.hashing import ObservationHash, make_hash
 
-__all__ = ["make_replay_buffer"]
+__all__ = ["make_replay_buffer", "rows_for"]
+
+
+def rows_for(steps: int, *, num_streams: int = 1, frame_stack: int = 1) -> int:
+    """The capacity that holds so many steps in all, however short their episodes are.
+
+    A step takes a row and the last observation of an episode another, so that episodes of one step need two rows a
+    step. A stream also needs rows for the frames of an episode that it joins under way, and one that is never full.
+
+    Args:
+        steps (int): the steps of all streams together, evenly divided among them.
+
+    Keyword Args:
+        num_streams (int, optional): the number of environments. Default: ``1``.
+        frame_stack (int, optional): frames in an observation. Default: ``1``.
+
+    Examples:
+        >>> from torchrl_dceo.data import rows_for
+        >>> rows_for(1000, num_streams=4)
+        2008
+    """
+    return num_streams * (2 * math.ceil(steps / num_streams) + frame_stack + 1)
 
 
 def make_replay_buffer(
@@ -73,9 +94,16 @@ def make_replay_buffer(
     ``m < n`` where the episode ends before and at the write head. Only the newest step of a stream is
     left out, until its successor is there.
 
+    Rows, samplers and samples are on the CPU, whatever device the batches that are written come from; samples reach
+    an accelerator by ``batch.to(device)`` or by a transform such as TorchRL's ``DeviceCastTransform``. The buffer
+    consists of a :class:`~torchrl_dceo.data.writer.RowStorage`, a :class:`~torchrl_dceo.data.writer.StreamWriter`, a
+    sampler and a :class:`~torchrl_dceo.data.nstep.NStepReader` over one
+    :class:`~torchrl_dceo.data.ring.StreamRing`, which :class:`NStepReplayBuffer` also takes one by one.
+
     Args:
         capacity (int): rows in all, divided evenly among the streams. A step takes a row, and so does
-            the last observation of an episode.
+            the last observation of an episode: see :func:`rows_for` for the rows that hold a number of steps. Rows
+            that are never written cost no memory.
         n_steps (int, optional): n. Defaults to ``1``.
         gamma (float, optional): the discount within the n steps. Defaults to ``0.99``.
         batch_size (int, optional): of a sample.
@@ -143,15 +171,9 @@ def make_replay_buffer(
         raise ValueError(f"storage must be 'memory' or 'memmap', got {storage!r}.")
     if scratch_dir is not None and storage != "memmap":
         raise ValueError(f"scratch_dir={str(scratch_dir)!r} has no use without storage='memmap'.")
-    if uniform_key in (
-        *observation_keys,
-        *state_keys,
-        *step_keys,
-        "next",
-        "successor",
-        "window",
-        "later",
-    ):
+    columns = Columns(observation_keys, state_keys, step_keys, frame_stack, stack_dim)
+    roots = {key if isinstance(key, str) else key[0] for key in columns.keys()}
+    if uniform_key in (*roots, *OWN_KEYS):
         raise ValueError(
             f"uniform_key={uniform_key!r} is an entry of the samples already: name another."
         )
@@ -159,11 +181,11 @@ def make_replay_buffer(
         raise ValueError(
             f"uniform_measure must be 'visits' or 'distinct', got {uniform_measure!r}."
         )
-    columns = Columns(observation_keys, state_keys, step_keys, frame_stack, stack_dim)
     ring = StreamRing(capacity // num_streams, num_streams, frame_stack)
     rows = ring.rows_per_stream * num_streams
+    held = RowStorage(rows, in_files=storage == "memmap", scratch_dir=scratch_dir)
     writer = StreamWriter(ring, columns, init_key)
-    reader = NStepReader(ring, columns, writer.tensors, n_steps, gamma, window, pair_steps)
+    reader = NStepReader(ring, columns, held.tensors, n_steps, gamma, window, pair_steps)
     uniform = UniformStepSampler(ring, seed)
     drawn: UniformStepSampler | SumTreeSampler = uniform
     if sampler == "prioritized":
@@ -178,12 +200,6 @@ def make_replay_buffer(
     distinct = None
     if uniform_measure == "distinct":
         distinct = DistinctSampler(rows, None if seed is None else seed + 2)
-    held = (
-        # A run that is resumed finds its files, and fills them anew from its checkpoint.
-        LazyMemmapStorage(rows, scratch_dir=scratch_dir, existsok=True)
-        if storage == "memmap"
-        else LazyTensorStorage(rows)
-    )
     return NStepReplayBuffer(
         reader=reader,
         uniform=uniform,

@@ -17,7 +17,21 @@ from torchrl_dceo.data.ring import StreamRing
 
 __all__ = ["Columns", "NStepReader"]
 
-_OWN_KEYS = ("reward", "done", "terminated", "truncated", "index", "steps_to_next_obs")
+# What a buffer stores or writes into its samples under a name of its own.
+OWN_KEYS = (
+    "next",
+    "successor",
+    "window",
+    "later",
+    "index",
+    "steps_to_next_obs",
+    "priority_weight",
+    "reward",
+    "end",
+    "done",
+    "terminated",
+    "truncated",
+)
 
 
 def _unravel(keys: NestedKey | Sequence[NestedKey]) -> tuple[NestedKey, ...]:
@@ -60,8 +74,12 @@ class Columns:
             if names.count(name) > 1:
                 raise ValueError(f"The key {name!r} is named twice: every entry is stored once.")
             root = name if isinstance(name, str) else name[0]
-            if name in _OWN_KEYS or root in ("next", "successor", "window"):
+            if root in OWN_KEYS:
                 raise ValueError(f"The key {name!r} is one that the buffer writes: leave it out.")
+        flat = [name if isinstance(name, str) else ".".join(name) for name in names]
+        for name in flat:
+            if flat.count(name) > 1:
+                raise ValueError(f"Two keys would be saved under the name {name!r}: rename one.")
         if self.frame_stack < 1:
             raise ValueError(f"frame_stack must be at least 1, got {self.frame_stack}.")
         if self.stack_dim >= 0:

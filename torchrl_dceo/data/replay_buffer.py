@@ -70,7 +70,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         self.uniform_key = uniform_key
         self._distinct = distinct
         self._observation_hash = observation_hash or make_hash("exact")
-        super().__init__(**kwargs)
+        # Rows are read as one TensorDict: there is nothing to collate.
+        super().__init__(**{"collate_fn": _unchanged, **kwargs})
         self._bar_all()
 
     def _bar_all(self) -> None:
@@ -320,7 +321,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             }
             rows = {names[name]: value for name, value in state_dict["rows"].items()}
             if rows and not writer.tensors:
-                writer.allocate({key: value[:, 0] for key, value in rows.items()})
+                writer.storage.allocate({key: value[:, 0] for key, value in rows.items()})
             writer.check_rows({key: value.flatten(0, 1) for key, value in rows.items()})
             for key, value in rows.items():
                 target = writer.tensors[key].unflatten(0, (ring.num_streams, ring.rows_per_stream))
@@ -346,3 +347,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def loads(self, path: str | os.PathLike[str]) -> None:
         """Restores what :meth:`dumps` saved; see :meth:`load_state_dict`."""
         self.load_state_dict(load_state(path))
+
+
+def _unchanged(rows: TensorDictBase) -> TensorDictBase:
+    return rows

@@ -1,14 +1,16 @@
-"""The writer: steps of parallel environments into rows, every frame once."""
+"""Storage and writer: steps of parallel environments into rows, every frame once."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import MemoryMappedTensor, NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data.replay_buffers.storages import Storage
 from torchrl.data.replay_buffers.writers import Writer
@@ -17,7 +19,120 @@ from torchrl_dceo.data.nstep import Columns
 from torchrl_dceo.data.persistence import load_state, save_state
 from torchrl_dceo.data.ring import RingUpdate, StreamRing
 
-__all__ = ["StreamWriter"]
+__all__ = ["RowStorage", "StreamWriter"]
+
+
+class RowStorage(Storage):
+    """Rows of several columns, each column one tensor on the CPU.
+
+    TorchRL's storages give rows; a transition here takes the rewards of n rows, the observations of three and the
+    actions of one, so the columns are public, :attr:`tensors`. They are reserved at the first write and cost memory
+    only as they are written: rows that are never reached are free.
+
+    Args:
+        max_size (int): the number of rows.
+
+    Keyword Args:
+        in_files (bool, optional): whether columns are mapped from files. Default: ``False``.
+        scratch_dir (path-like, optional): where those files are. Default: temporary ones.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl_dceo.data.writer import RowStorage
+        >>> storage = RowStorage(1000)
+        >>> storage.set(torch.tensor([3, 5]), TensorDict({"x": torch.tensor([1.0, 2.0])}, [2]))
+        >>> storage[5]["x"], storage.tensors["x"].shape
+        (tensor(2.), torch.Size([1000]))
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        max_size: int,
+        *,
+        in_files: bool = False,
+        scratch_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(max_size)
+        self.in_files = in_files
+        self.scratch_dir = None if scratch_dir is None else Path(scratch_dir)
+        self.tensors: dict[NestedKey, Tensor] = {}
+        self._maps: list[MemoryMappedTensor] = []  # what keeps the mappings open
+
+    def allocate(self, rows: dict[NestedKey, Tensor]) -> None:
+        """Reserves the columns after an example of their rows, ``[K, ...]`` each."""
+        for key, value in rows.items():
+            shape = torch.Size([self.max_size, *value.shape[1:]])
+            if not self.in_files:
+                self.tensors[key] = torch.empty(shape, dtype=value.dtype)
+                continue
+            file = None
+            if self.scratch_dir is not None:
+                self.scratch_dir.mkdir(parents=True, exist_ok=True)
+                name = key if isinstance(key, str) else ".".join(key)
+                file = str(self.scratch_dir / f"{name}.memmap")
+            # A run that is resumed finds its files, and fills them anew from its checkpoint.
+            mapped = MemoryMappedTensor.empty(
+                shape, dtype=value.dtype, filename=file, existsok=True
+            )
+            self._maps.append(mapped)
+            # An ordinary tensor on the same memory: indexing a memory-mapped one is slower.
+            self.tensors[key] = mapped.as_subclass(torch.Tensor)
+
+    def set(
+        self,
+        cursor: int | Sequence[int] | slice | Tensor,
+        data: TensorDictBase,
+        *,
+        set_cursor: bool = True,
+    ) -> None:
+        """Writes rows."""
+        entries = {key: data.get(key) for key in data.keys(True, True)}
+        if not self.tensors:
+            single = isinstance(cursor, int)
+            self.allocate({key: v.unsqueeze(0) if single else v for key, v in entries.items()})
+        for key, value in entries.items():
+            self.tensors[key][cursor] = value
+
+    def get(self, index: int | Sequence[int] | slice | Tensor) -> TensorDict:
+        """Reads rows."""
+        if not self.tensors:
+            raise RuntimeError("The storage holds no row yet: write one first.")
+        rows = {key: value[index] for key, value in self.tensors.items()}
+        key, first = next(iter(rows.items()))
+        dims = first.ndim - (self.tensors[key].ndim - 1)
+        out = TensorDict({}, batch_size=first.shape[:dims])
+        for key, value in rows.items():
+            out.set(key, value)
+        return out
+
+    def __len__(self) -> int:
+        # Streams fill their regions side by side, so all rows can be addressed from the first write on.
+        return self.max_size if self.tensors else 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All rows; a buffer saves those that were written only."""
+        return {
+            key if isinstance(key, str) else ".".join(key): v for key, v in self.tensors.items()
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores the rows of a storage of the same columns."""
+        for key, value in self.tensors.items():
+            value.copy_(state_dict[key if isinstance(key, str) else ".".join(key)])
+
+    def dumps(self, path: Any) -> None:
+        """Saves the rows in the directory ``path``, without pickle."""
+        save_state(path, self.state_dict())
+
+    def loads(self, path: Any) -> None:
+        """Restores the rows from the directory ``path``."""
+        self.load_state_dict(load_state(path))
+
+    def _empty(self) -> None:
+        """Rows stay reserved; which of them count is known to the ring."""
 
 
 class StreamWriter(Writer):
@@ -45,28 +160,28 @@ class StreamWriter(Writer):
         self.ring = ring
         self.columns = columns
         self.init_key = init_key
-        self.tensors: dict[NestedKey, Tensor] = {}
+        self.storage: RowStorage
         self.last_update: RingUpdate | None = None
         self._write_count = 0
 
-    def allocate(self, rows: dict[NestedKey, Tensor]) -> None:
-        """Lets the storage allocate itself after an example of its rows, ``[K, ...]`` each."""
-        example = TensorDict({}, batch_size=[1])
-        for key, value in rows.items():
-            example.set(key, value[:1].contiguous())
-        storage: Any = self._storage
-        storage.set(torch.zeros(1, dtype=torch.int64), example)
-        # The streams' regions fill side by side, so the storage is addressable as a whole at once.
-        storage._len = storage.max_size
-        # The reader holds the same dictionary: it must stay the same object.
-        for key in rows:
-            # An ordinary tensor on the same memory: indexing a memory-mapped one is slower.
-            self.tensors[key] = storage._storage.get(key).as_subclass(torch.Tensor)
-
     def register_storage(self, storage: Storage) -> None:
         """Binds the writer to the storage of its buffer."""
+        if not isinstance(storage, RowStorage):
+            raise TypeError(
+                f"StreamWriter writes columns into a RowStorage on the CPU, got a {type(storage).__name__}"
+            )
+        if storage.max_size < self.ring.rows_per_stream * self.ring.num_streams:
+            raise ValueError(
+                f"The storage has {storage.max_size} rows, the ring "
+                f"{self.ring.rows_per_stream * self.ring.num_streams}: give both the same number."
+            )
         super().register_storage(storage)
-        self.tensors.clear()
+        self.storage = storage
+
+    @property
+    def tensors(self) -> dict[NestedKey, Tensor]:
+        """The columns of the storage."""
+        return self.storage.tensors
 
     def add(self, data: TensorDictBase) -> Tensor:
         """Writes one step of every environment, ``[*E]``."""
@@ -89,7 +204,7 @@ class StreamWriter(Writer):
         ends = self._get(following, "done", "next").reshape(num, time).numpy()
         starts = data.get(self.init_key, None)
         if starts is not None:
-            starts = starts.reshape(num, time).numpy()
+            starts = starts.cpu().reshape(num, time).numpy()
             # An episode abandoned within the batch: its last observation is at hand, so keep it.
             ends = ends.copy()
             ends[:, :-1] |= starts[:, 1:]
@@ -98,7 +213,7 @@ class StreamWriter(Writer):
         if any_end or not self.tensors:
             final = self._final_rows(following, num * time)
         if not self.tensors:
-            self.allocate(root)
+            self.storage.allocate(root)
         self.check_rows(root)
         if ring.frame_stack > 1:
             self._write_lead_in(data, which, num)
@@ -128,7 +243,7 @@ class StreamWriter(Writer):
         done = self._get(following, "done", "next").reshape(count)
         terminated = self._get(following, "terminated", "next").reshape(count)
         truncated = following.get("truncated", None)
-        truncated = done & ~terminated if truncated is None else truncated.reshape(count)
+        truncated = done & ~terminated if truncated is None else truncated.cpu().reshape(count)
         rows["end"] = torch.stack([done, terminated, truncated], 1)
         return rows
 
@@ -165,7 +280,7 @@ class StreamWriter(Writer):
         if value is None:
             name = (parent, key) if parent else key
             raise KeyError(f"The batch has no entry {name!r}, which the replay buffer stores.")
-        return value
+        return value.cpu()
 
     def _check_shape(self, data: TensorDictBase, num: int) -> int:
         if not data.ndim or data.shape[:-1].numel() != num:

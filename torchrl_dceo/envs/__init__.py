@@ -6,10 +6,11 @@ with gymnasium when it is imported; :func:`make_env` does so when it builds one.
 """
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv
-from torchrl_dceo.envs.env_state import get_env_state, set_env_state
+from torchrl_dceo.envs.env_state import get_env_state, saves_state, set_env_state
 from torchrl_dceo.envs.factory import env_settings, list_envs, make_env
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv, current_map, follow_map
+from torchrl_dceo.envs.prepare import prepare_env
 from torchrl_dceo.envs.table_env import TableEnv
 from torchrl_dceo.envs.transforms import (
     ActionNoise,
@@ -35,5 +36,7 @@ __all__ = [
     "list_envs",
     "make_env",
     "num_states",
+    "prepare_env",
+    "saves_state",
     "set_env_state",
 ]

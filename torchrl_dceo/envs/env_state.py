@@ -12,11 +12,13 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 __all__ = [
     "get_env_state",
     "pack_generator",
+    "saves_state",
     "set_env_state",
     "unpack_generator",
 ]
 
 _HALF = 2**64 - 1
+_SAVES = "_torchrl_dceo_saves_state"
 
 
 def pack_generator(generator: np.random.Generator) -> np.ndarray:
@@ -64,6 +66,27 @@ def _base(env: EnvBase) -> EnvBase:
             f"{type(env).__name__} cannot be saved: it has no get_env_state and set_env_state"
         )
     return env
+
+
+def saves_state(env: EnvBase) -> bool:
+    """Returns whether an environment can be saved in mid-episode: whether it has ``get_env_state``.
+
+    Examples:
+        >>> from torchrl.envs import GymEnv
+        >>> from torchrl_dceo.envs import make_env, saves_state
+        >>> saves_state(make_env("NineRooms")), saves_state(GymEnv("CartPole-v1"))
+        (True, False)
+    """
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    if not isinstance(env, BatchedEnvBase):
+        return hasattr(env, "get_env_state")
+    if _SAVES not in env.__dict__:
+        # One that is built for the question: a worker that is asked for what it lacks ends.
+        single = env.create_env_fn[0]()
+        env.__dict__[_SAVES] = saves_state(single)
+        single.close()
+    return env.__dict__[_SAVES]
 
 
 def get_env_state(env: EnvBase) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from torchrl_dceo.envs.grid import maps
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
+from torchrl_dceo.envs.gym import make_gym_env
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
 from torchrl_dceo.typos import choices
 
@@ -213,6 +214,9 @@ def _is_map(name: str | Path | Layout) -> bool:
 def _find_world(name: str | Path | Layout) -> _World:
     if isinstance(name, str) and name in _TORCH_WORLDS:
         return _TORCH_WORLDS[name]()
+    if name == "gym":
+        names = inspect.signature(make_gym_env).parameters.keys() - _NOT_SETTINGS
+        return _World(make_gym_env, frozenset(names - {"visits", "step_counter"}))
     if name in (*_MINIWORLDS, *map(_gym_id, _MINIWORLDS)):
         return _miniworld(str(name))
     if isinstance(name, str) and (name in _OBJECT_WORLDS or name.startswith(_GYM_PREFIX)):
@@ -247,7 +251,9 @@ def make_env(
     Args:
         name (str, Path or Layout): one of :func:`list_envs`; a gymnasium id of this package
             (``"torchrl_dceo/NineRooms-v0"``) for the MiniGrid version of a world; any other Atari game
-            (``"Atari/Pong"``); or a map, as text or as the path of a file.
+            (``"Atari/Pong"``); a map, as text or as the path of a file; or ``"gym"`` for any other environment, with
+            ``id="CartPole-v1"`` or ``entry_point="package.module:make"``, see
+            :func:`~torchrl_dceo.envs.gym.make_gym_env`.
 
     Keyword Args:
         batch_size (int or Sequence[int]): how many environments; ``()`` for one without batch
@@ -288,6 +294,15 @@ def make_env(
             short = name if isinstance(name, str) and not _is_map(name) else "a map"
             raise _unknown(f"setting of {short}", setting, sorted(world.settings))
     shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
+    if name == "gym":
+        return make_gym_env(
+            batch_size=shape,
+            seed=seed,
+            device=device,
+            visits=visits,
+            step_counter=step_counter,
+            **settings,
+        )
     if "parallel" in world.settings:
         settings.setdefault("parallel", False)
     clips = "clip_rewards" in world.settings and settings.pop("clip_rewards", True)

@@ -1,14 +1,36 @@
-"""Gymnasium environments of this package under TorchRL."""
+"""Gymnasium environments under TorchRL: any registered or own one, and those of this package."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium
 import torch
 from torch import Tensor
-from torchrl.envs import GymEnv
+from torchrl.envs import (
+    CatFrames,
+    EnvBase,
+    GymEnv,
+    ParallelEnv,
+    RewardClipping,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
 
 from torchrl_dceo.envs.grid.tiles import TILE_KINDS, draw_tiles
+from torchrl_dceo.envs.prepare import (
+    Layout,
+    ObservationReader,
+    PreparedEnv,
+    append_visits,
+    as_torchrl,
+    prepare_env,
+)
+from torchrl_dceo.envs.transforms import ActionNoise, StateCounts
+from torchrl_dceo.typos import choices, imported
 
 if TYPE_CHECKING:
     from torchrl_dceo.envs.minigrid import MiniGridWorld
@@ -18,7 +40,235 @@ __all__ = [
     "GymWorldEnv",
     "MiniGridWorldEnv",
     "MiniWorldEnv3D",
+    "OptionActionWrapper",
+    "make_gym_env",
 ]
+
+
+def make_gym_env(
+    id: str | None = None,  # gymnasium's own word
+    *,
+    entry_point: str | Callable[..., EnvBase | gymnasium.Env] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Callable[[gymnasium.Env], gymnasium.Env]] = (),
+    observation: str | Sequence[str] | None = None,
+    layout: Layout = "auto",
+    frame_stack: int = 1,
+    max_steps: int | None = None,
+    clip_rewards: bool = False,
+    slip: float = 0.0,
+    coverage: bool = False,
+    batch_size: int | Sequence[int] = (),
+    parallel: bool = False,
+    seed: int | None = None,
+    device: torch.device | str = "cpu",
+    visits: Literal["counts", "coverage"] | StateCounts | None = None,
+    step_counter: bool = False,
+) -> PreparedEnv:
+    """Builds any Gymnasium environment, or one of your own, with all that agents need.
+
+    Args:
+        id (str, optional): under which gymnasium knows it: ``"CartPole-v1"``, ``"MiniGrid-FourRooms-v0"``.
+
+    Keyword Args:
+        entry_point (str or callable, optional): in place of ``id``, what builds an environment of Gymnasium or
+            TorchRL (without batch dimension): ``"package.module:make"``.
+        kwargs (mapping, optional): its arguments.
+        wrappers (sequence of str or callable, optional): of Gymnasium, the innermost first:
+            ``["minigrid.wrappers:ImgObsWrapper"]``.
+        observation, layout: see :func:`~torchrl_dceo.envs.prepare_env`.
+        frame_stack (int, optional): how many frames an observation shows. Default: 1.
+        max_steps (int, optional): step limit of an episode, in place of the registered one.
+        clip_rewards (bool, optional): rewards to [-1, 1] for learning; ``episode_reward`` stays true. Default: ``False``.
+        slip (float, optional): probability that the action is overwritten by a random one. Default: 0.
+        coverage (bool, optional): no reward; episodes end where they did. Default: ``False``.
+        batch_size (int or sequence of int, optional): how many environments, in this process (TorchRL's ``SerialEnv``).
+        parallel (bool, optional): in a process each (``ParallelEnv``). Default: ``False``.
+        seed, device, visits, step_counter: see :func:`~torchrl_dceo.envs.make_env`.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> env = make_env("gym", id="CartPole-v1", batch_size=2, frame_stack=3, seed=0)
+        >>> env.rollout(5, break_when_any_done=False)["observation"].shape
+        torch.Size([2, 5, 12])
+        >>> make_env("gym", id="CartPool-v1")
+        Traceback (most recent call last):
+        ValueError: gymnasium has no environment 'CartPool-v1' (did you mean 'CartPole-v1'?)
+    """
+    if frame_stack < 1:
+        raise ValueError(f"frame_stack must be at least 1, got {frame_stack}")
+    if (id is None) == (entry_point is None):
+        raise ValueError(
+            "an environment needs either id, e.g. id='CartPole-v1', or entry_point='package.module:make'"
+        )
+    make = functools.partial(
+        _make_single, id, entry_point, dict(kwargs or {}), tuple(wrappers or ()), max_steps
+    )
+    shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
+    base: EnvBase
+    if not shape:
+        base = make()
+    elif len(shape) > 1:
+        raise ValueError(f"batch_size must have one dimension at most, got {list(shape)}")
+    else:
+        base = (ParallelEnv if parallel else SerialEnv)(shape[0], make)
+    base.set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
+    env = prepare_env(base, observation=observation, layout=layout, reward_free=coverage)
+    if not isinstance(env, PreparedEnv):
+        env = PreparedEnv(env)
+    if slip:
+        env.append_transform(ActionNoise(slip, seed=seed))
+    if visits is not None:
+        # Before frames are stacked: a state is what is seen now.
+        append_visits(env, visits)
+    if frame_stack > 1:
+        image = "pixels" in env.full_observation_spec.keys()
+        key, dim = ("pixels", -3) if image else ("observation", -1)
+        env.append_transform(CatFrames(N=frame_stack, dim=dim, in_keys=[key]))
+    if clip_rewards:
+        # After the sum: learners see the clipped reward, and ``episode_reward`` is the true return.
+        env.append_transform(RewardClipping(-1.0, 1.0))
+    if step_counter:
+        env.append_transform(StepCounter())
+    return env if torch.device(device) == env.device else env.to(device)
+
+
+def _make_single(
+    id: str | None,
+    entry_point: str | Callable[..., EnvBase | gymnasium.Env] | None,
+    kwargs: dict[str, Any],
+    wrappers: Sequence[str | Callable[[gymnasium.Env], gymnasium.Env]],
+    max_steps: int | None,
+) -> EnvBase:
+    env: EnvBase | gymnasium.Env
+    if id is not None:
+        limit = {} if max_steps is None else {"max_episode_steps": max_steps}
+        try:
+            env = gymnasium.make(_known_id(id), **limit, **kwargs)
+        except TypeError as error:
+            raise ValueError(f"{id} cannot be built with {kwargs}: {error}") from None
+    else:
+        env = imported(entry_point)(**kwargs)
+        if isinstance(env, EnvBase):
+            if wrappers:
+                raise ValueError(
+                    "wrappers are Gymnasium's: they cannot wrap an environment of TorchRL"
+                )
+            limited = env if max_steps is None else TransformedEnv(env, StepCounter(max_steps))
+            return limited if env.device is not None else limited.to("cpu")
+        if max_steps is not None:
+            env = gymnasium.wrappers.TimeLimit(env, max_steps)
+    for wrapper in wrappers:
+        env = imported(wrapper)(env)
+    return as_torchrl(env)
+
+
+def _known_id(id: str) -> str:
+    if id.startswith("MiniGrid-") or id.startswith("BabyAI-"):
+        import minigrid  # noqa: F401  (registers its environments)
+    elif id.startswith("ALE/"):
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    if id not in gymnasium.registry and ":" not in id:
+        known = choices(id, sorted(gymnasium.registry)).split(";")[0]
+        raise ValueError(f"gymnasium has no environment {known}")
+    return id
+
+
+class OptionActionWrapper(gymnasium.Wrapper):
+    """A Gymnasium environment whose actions are its own and, after them, options: macro actions of several steps.
+
+    Action ``a`` below the environment's number of actions takes one step. Action ``num_actions + i`` follows option
+    ``i`` greedily, until it ends with probability 1/D after each step, or with the episode. Rewards on the way are
+    summed, discounted by ``gamma``; ``info["option_steps"]`` is how many steps it took. So any agent of any library
+    can explore with options that were learned here.
+
+    Args:
+        env (gymnasium.Env): with discrete actions, and observations of the kind that the options were learned on.
+        options (callable): writes ``option_action_value`` ``[N, A]`` from a tensordict with the observation: an
+            :class:`~torchrl_dceo.modules.OptionQValueActor`, e.g. of :func:`~torchrl_dceo.training.load_options`.
+
+    Keyword Args:
+        num_options (int, optional): N. Default: ``options.num_options``.
+        option_duration (float, optional): D, the mean number of steps of an option. Default: 10.
+        gamma (float, optional): Default: 1, the plain sum.
+        layout (str, optional): of images, see :func:`~torchrl_dceo.envs.prepare_env`. Default: ``"auto"``.
+
+    Examples:
+        >>> import gymnasium
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs.gym import OptionActionWrapper
+        >>> env = gymnasium.make("CartPole-v1")
+        >>> options = make_agent("dceo", env, num_options=3).policy[1]
+        >>> wrapped = OptionActionWrapper(env, options)
+        >>> wrapped.action_space
+        Discrete(5)
+        >>> _ = wrapped.reset(seed=0)
+        >>> observation, reward, *_, info = wrapped.step(4)
+        >>> reward == info["option_steps"]  # CartPole gives 1 a step
+        True
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        options: Any,
+        *,
+        num_options: int | None = None,
+        option_duration: float = 10.0,
+        gamma: float = 1.0,
+        layout: Layout = "auto",
+    ) -> None:
+        super().__init__(env)
+        if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+            raise ValueError(
+                f"options are over discrete actions, this environment has {env.action_space}"
+            )
+        if option_duration < 1:
+            raise ValueError(f"option_duration must be at least 1 step, got {option_duration}")
+        self.options = options
+        self.num_options = options.num_options if num_options is None else num_options
+        self.option_duration, self.gamma = option_duration, gamma
+        self.num_primitive = int(env.action_space.n)
+        self.action_space = gymnasium.spaces.Discrete(self.num_primitive + self.num_options)
+        self._formatted = ObservationReader(env, layout)
+        self._observation: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets the environment."""
+        if seed is not None:
+            self._random = torch.Generator().manual_seed(seed)
+        elif not hasattr(self, "_random"):
+            self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+        self._observation, info = self.env.reset(seed=seed, options=options)
+        return self._observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes one step, or all those of an option."""
+        option = int(action) - self.num_primitive
+        total, discount, steps = 0.0, 1.0, 0
+        while True:
+            chosen = int(action) if option < 0 else self._option_action(option)
+            self._observation, reward, terminated, truncated, info = self.env.step(chosen)
+            total, discount, steps = (
+                total + discount * float(reward),
+                discount * self.gamma,
+                steps + 1,
+            )
+            if option < 0 or terminated or truncated or self._ends():
+                break
+        return self._observation, total, terminated, truncated, {**info, "option_steps": steps}
+
+    def _ends(self) -> bool:
+        return float(torch.rand((), generator=self._random)) < 1 / self.option_duration
+
+    @torch.no_grad()
+    def _option_action(self, option: int) -> int:
+        values = self.options(self._formatted(self._observation))["option_action_value"]
+        return int(values[option].argmax(-1))
 
 
 class GymWorldEnv(GymEnv):

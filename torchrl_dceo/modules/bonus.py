@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
+
+from torchrl_dceo.modules.rewards import KeyedModule
 
 __all__ = ["CountBonus", "RNDBonus", "RunningMoments", "RunningNormalizer"]
 
@@ -113,36 +116,46 @@ class RunningNormalizer(RunningMoments):
         )
 
 
-class _Bonus(TensorDictModuleBase):
-    """Adds β times a bonus to the reward; a subclass says which."""
+class _Bonus(KeyedModule):
+    """Adds β times a bonus to the reward; a subclass computes it."""
 
     logged_keys = ("bonus",)
 
-    def __init__(self, read: NestedKey, scale: float, reward_key: NestedKey) -> None:
+    def __init__(self, scale: float) -> None:
         super().__init__()
         if not (scale >= 0 and math.isfinite(scale)):
             raise ValueError(f"scale must be finite and not negative, got {scale}")
         self.scale = scale
-        self.in_keys = [read, reward_key]
-        self.out_keys = [reward_key, "bonus"]
+
+    @property
+    @abstractmethod
+    def _read_key(self) -> NestedKey:
+        """The entry that the bonus is computed from."""
+
+    def _keys_read(self) -> list[NestedKey]:
+        return [self._read_key, self.tensor_keys.reward]
+
+    def _keys_written(self) -> list[NestedKey]:
+        return [self.tensor_keys.reward, *self.logged_keys]
 
     @abstractmethod
     def _bonus(self, entry: Tensor) -> Tensor:
         """The bonus of the batch, before β, from the entry that is read."""
 
+    # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
+    @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes reward + β·bonus, and the bonus itself."""
-        read, reward_key = self.in_keys
-        entry = tensordict.get(read, None)
+        entry = tensordict.get(self._read_key, None)
         if entry is None:
             raise KeyError(
-                f"{type(self).__name__} reads {read!r}, which the batch does not hold: name it among the entries that "
-                "the replay buffer gives for next states"
+                f"{type(self).__name__} reads {self._read_key!r}, which the batch does not hold: name it among the "
+                "entries that the replay buffer gives for next states"
             )
-        reward = tensordict.get(reward_key)
+        reward = tensordict.get(self.tensor_keys.reward)
         bonus = self._bonus(entry).to(reward.dtype).view(reward.shape)
-        tensordict.set(reward_key, reward + self.scale * bonus)
+        tensordict.set(self.tensor_keys.reward, reward + self.scale * bonus)
         tensordict.set("bonus", bonus)
         return tensordict
 
@@ -174,6 +187,22 @@ class CountBonus(_Bonus):
                 [0.0100]])
     """
 
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            state_id (NestedKey): the number of the state after the transition.
+            reward (NestedKey): the reward that is added to.
+        """
+
+        state_id: NestedKey = ("next", "state_id")
+        reward: NestedKey = ("next", "reward")
+
+    @property
+    def _read_key(self) -> NestedKey:
+        return self.tensor_keys.state_id
+
     def __init__(
         self,
         bonus: Callable[[Tensor], Tensor],
@@ -182,8 +211,9 @@ class CountBonus(_Bonus):
         state_key: NestedKey = ("next", "state_id"),
         reward_key: NestedKey = ("next", "reward"),
     ) -> None:
-        super().__init__(state_key, scale, reward_key)
+        super().__init__(scale)
         self._of_states = bonus
+        self.set_keys(state_id=state_key, reward=reward_key)
 
     def _bonus(self, entry: Tensor) -> Tensor:
         return self._of_states(entry)
@@ -231,6 +261,22 @@ class RNDBonus(_Bonus):
         True
     """
 
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            observation (NestedKey): the observation after the transition.
+            reward (NestedKey): the reward that is added to.
+        """
+
+        observation: NestedKey = ("next", "pixels")
+        reward: NestedKey = ("next", "reward")
+
+    @property
+    def _read_key(self) -> NestedKey:
+        return self.tensor_keys.observation
+
     def __init__(
         self,
         predictor: nn.Module,
@@ -241,12 +287,13 @@ class RNDBonus(_Bonus):
         observation_key: NestedKey = ("next", "pixels"),
         reward_key: NestedKey = ("next", "reward"),
     ) -> None:
-        super().__init__(observation_key, scale, reward_key)
+        super().__init__(scale)
         self.predictor = predictor
         self.target = target
         self.normalizer = normalizer
         # Errors of untrained networks can be as small as 1e-4: the usual 1e-8 would weigh in.
         self.errors = RunningMoments(eps=1e-12)
+        self.set_keys(observation=observation_key, reward=reward_key)
 
     def _bonus(self, entry: Tensor) -> Tensor:
         observation = entry if entry.is_floating_point() else entry.float()  # as RNDLoss does

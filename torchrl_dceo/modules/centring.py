@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import dispatch
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor, nn
+
+from torchrl_dceo.modules.rewards import KeyedModule
 
 __all__ = ["Centred", "CentringFit"]
 
@@ -64,10 +67,10 @@ class Centred(nn.Module):
         return self.network((pixels - self.centre) * self.scale)
 
 
-class CentringFit(TensorDictModuleBase):
+class CentringFit(KeyedModule):
     """Sets the statistics of every :class:`Centred` network from the first batch that it sees, and no other.
 
-    One batch suffices: what matters is the picture that does not change. It goes first among an agent's objectives,
+    One batch suffices: what matters is the image that does not change. It goes first among an agent's objectives,
     so that all networks, online and target, begin to learn with the same statistics, in the same update.
 
     Args:
@@ -89,6 +92,18 @@ class CentringFit(TensorDictModuleBase):
         ([[[9.0, 2.0]]], [0.0, 0.0])
     """
 
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            observation (NestedKey): the images.
+            successor (NestedKey): where the images one step on are.
+        """
+
+        observation: NestedKey = "pixels"
+        successor: NestedKey = "successor"
+
     fitted: Tensor
 
     def __init__(
@@ -101,11 +116,19 @@ class CentringFit(TensorDictModuleBase):
         super().__init__()
         # In a tuple: they belong to the agent, not to this module.
         self._modules_centred = tuple(modules)
-        self.in_keys = [in_key, unravel_key((successor, in_key))]
-        self.out_keys: list[NestedKey] = []
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self._known_fitted: bool | None = None
+        self.set_keys(observation=in_key, successor=successor)
 
+    def _keys_read(self) -> list[NestedKey]:
+        keys = self.tensor_keys
+        return [keys.observation, unravel_key((keys.successor, keys.observation))]
+
+    def _keys_written(self) -> list[NestedKey]:
+        return []
+
+    # Without the automatic batch size, which would take an image's own dimensions for batch dimensions.
+    @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Looks at the first batch; passes every batch on as it is."""

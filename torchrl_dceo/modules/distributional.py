@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from tensordict.utils import NestedKey
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torchrl.data import TensorSpec
 
 from torchrl_dceo._fast.actors import expected_value
-from torchrl_dceo.modules.option_actor import OptionQValueActor
+from torchrl_dceo.modules.option_actor import OptionHead, OptionQValueActor
 
 __all__ = ["DuelingDistribution", "OptionDistributionalQValueActor", "make_support"]
 
@@ -80,24 +81,32 @@ class DuelingDistribution(nn.Module):
         return logits.log_softmax(-2)
 
 
-class _Distributions(nn.Module):
-    """Runs the network, checks what it speaks of, and takes the expectation."""
+class DistributionHead(OptionHead):
+    """Runs an option network that gives distributions, checks its output, and takes the expectation.
+
+    Args:
+        module (nn.Module): the network.
+        num_options (int): N.
+        num_actions (int): A.
+        support (Tensor): the atoms.
+    """
 
     support: Tensor
 
-    def __init__(self, module: nn.Module, shape: tuple[int, int], support: Tensor) -> None:
-        super().__init__()
-        self.module = module
-        self.shape = (shape[0], support.numel(), shape[1])
+    def __init__(
+        self, module: nn.Module, num_options: int, num_actions: int, support: Tensor
+    ) -> None:
+        super().__init__(module, num_options, num_actions)
         self.register_buffer("support", support.clone())
 
     def forward(self, *observations: Tensor) -> tuple[Tensor, Tensor]:
-        log_probabilities = self.module(*observations)
-        if log_probabilities.shape[-3:] != self.shape:
-            raise RuntimeError(
-                f"the option network must end in (options, atoms, actions) = {self.shape}, got an output of shape "
-                f"{tuple(log_probabilities.shape)}; end it in a DuelingDistribution behind a MultiHeadNet or StackedNet"
-            )
+        """Returns the values ``[*, N, A]`` and the log-probabilities ``[*, N, K, A]``."""
+        log_probabilities = self._checked(
+            self.module(*observations),
+            (self.num_options, self.support.numel(), self.num_actions),
+            "options, atoms, actions",
+            "end it in a DuelingDistribution behind a MultiHeadNet or StackedNet",
+        )
         return expected_value(log_probabilities, self.support), log_probabilities
 
 
@@ -160,10 +169,9 @@ class OptionDistributionalQValueActor(OptionQValueActor):
             in_keys=in_keys,
             spec=spec,
             action_value_key=action_value_key,
+            head=partial(DistributionHead, support=support),
+            further_keys=[action_dist_key],
         )
-        # The values first: they are what a reader of options expects of any option actor.
-        self.out_keys = [action_value_key, action_dist_key]
-        self.module = _Distributions(module, (num_options, self.num_actions), support)
 
     @property
     def support(self) -> Tensor:

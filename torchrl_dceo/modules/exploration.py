@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import TensorDictModuleBase, dispatch
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
 from torchrl.data import Bounded, OneHot, TensorSpec
@@ -20,6 +20,7 @@ from torchrl.envs import TensorDictPrimer
 from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_dceo.modules.option_actor import action_leaf
+from torchrl_dceo.modules.rewards import EigenReward
 
 __all__ = [
     "NO_OPTION",
@@ -35,7 +36,7 @@ NO_OPTION = -1
 class CarriedPrimer(TensorDictPrimer):
     """A primer whose entries outlive their episode: what an episode ends with is what the next one begins with."""
 
-    # Of the step before a reset; TorchRL shows a reset nothing of it. Both happen in one call of the environment, so
+    # Of the step before a reset, which TorchRL's reset does not get. Both happen in one call of the environment, so
     # there is nothing here to be saved.
     _last: TensorDictBase | None = None
 
@@ -47,7 +48,7 @@ class CarriedPrimer(TensorDictPrimer):
     def _reset(
         self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
     ) -> TensorDictBase:
-        # Only the end of an episode says which environments to reset.
+        # Only at the end of an episode does a mask name the environments to reset.
         ended = tensordict.get(self.reset_key, None) is not None
         if ended and self._last is not None:
             return tensordict_reset.update(self._last)
@@ -57,7 +58,7 @@ class CarriedPrimer(TensorDictPrimer):
 class TemporallyExtendedExploration(TensorDictModuleBase):
     """What every option-driven explorer shares: when to explore, for how long, and how ε decays.
 
-    A subclass says how an option starts, whether it ends here, and which action it takes; see
+    A subclass defines how an option starts, whether it ends here, and which action it takes; see
     :class:`OptionExplorationModule` for the meaning of the arguments.
     """
 
@@ -73,6 +74,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         action_key: NestedKey,
         option_key: NestedKey,
         is_init_key: NestedKey,
+        action_mask_key: NestedKey | None = None,
         across_episodes: bool = False,
     ) -> None:
         super().__init__()
@@ -97,6 +99,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.action_key = action_key
         self.option_key = option_key
         self.is_init_key = is_init_key
+        self.action_mask_key = action_mask_key
         self.across_episodes = across_episodes
         # Buffers, so that they are saved with the policy and sent to worker processes with its weights.
         self.register_buffer("eps_init", torch.tensor(float(eps_init)))
@@ -120,6 +123,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         primer = CarriedPrimer if self.across_episodes else TensorDictPrimer
         return primer(specs, default_value=defaults, expand_specs=True)
 
+    @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Replaces the greedy action where the environment explores, and writes the explorer's state."""
         option = tensordict.get(self.option_key, None)
@@ -132,21 +136,50 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
             self._write(tensordict, torch.full_like(option, NO_OPTION), None)
             return tensordict
         # Algorithm 1, vectorised: every branch is computed, masks choose.
-        goes_on = (option != NO_OPTION) & ~self._ends(tensordict, option)
+        continues = (option != NO_OPTION) & ~self._ends(tensordict, option)
         if not self.across_episodes:
-            goes_on &= ~self._is_init(tensordict).view(option.shape)
+            continues &= ~self._is_init(tensordict).view(option.shape)
         explore_draw, start_draw = torch.rand((2, *option.shape), device=option.device).unbind()
-        explores = (explore_draw < self.eps) & ~goes_on
+        explores = (explore_draw < self.eps) & ~continues
         starts = explores & (start_draw < self.option_prob)
-        option = torch.where(goes_on, option, NO_OPTION)
+        option = torch.where(continues, option, NO_OPTION)
         option = torch.where(starts, self._start(tensordict), option)
-        random_action = torch.randint(self.num_actions, option.shape, device=option.device)
+        random_action = self._random_action(tensordict, option.shape, option.device)
         action = torch.where(explores, random_action, self._action_index(tensordict))
         option_action = self._option_action(tensordict, option, random_action)
         action = torch.where(option != NO_OPTION, option_action, action)
         self._set_action(tensordict, action)
         self._write(tensordict, option, starts)
         return tensordict
+
+    def _mask(self, tensordict: TensorDictBase) -> Tensor | None:
+        """Which actions are allowed, bool ``[*, A]``; ``None`` if all are."""
+        key = self.action_mask_key
+        if key is None:
+            return None
+        mask = tensordict.get(key, None)
+        if mask is None:
+            raise KeyError(
+                f"{type(self).__name__} reads {key!r}, which is not in the tensordict: append TorchRL's ActionMask() "
+                "to the environment's transforms, or leave out action_mask_key"
+            )
+        shape = (*tensordict.get(self.option_key).shape, self.num_actions)
+        if mask.shape != shape or mask.dtype != torch.bool:
+            raise ValueError(
+                f"the action mask {key!r} must be boolean and of shape {shape}, got {mask.dtype} and "
+                f"{tuple(mask.shape)}"
+            )
+        return mask
+
+    def _random_action(
+        self, tensordict: TensorDictBase, shape: torch.Size, device: torch.device
+    ) -> Tensor:
+        """A uniformly random action for every environment, among those allowed."""
+        mask = self._mask(tensordict)
+        if mask is None:
+            return torch.randint(self.num_actions, shape, device=device)
+        weights = mask.reshape(-1, self.num_actions).to(torch.float32)
+        return torch.multinomial(weights, 1).view(shape)
 
     def _is_init(self, tensordict: TensorDictBase) -> Tensor:
         is_init = tensordict.get(self.is_init_key, None)
@@ -226,11 +259,26 @@ def uniform_selection(tensordict: TensorDictBase, num_options: int) -> Tensor:
 
 
 def value_termination(
-    tensordict: TensorDictBase, option: Tensor, action_value_key: NestedKey = "option_action_value"
+    tensordict: TensorDictBase,
+    option: Tensor,
+    action_value_key: NestedKey = "option_action_value",
+    *,
+    reward: EigenReward | None = None,
 ) -> Tensor:
     """Ends an option where no action has a positive value, as covering eigenoptions do with exact values.
 
-    Pass it as ``termination`` to :class:`OptionExplorationModule` instead of the geometric length.
+    Pass it as ``termination`` to :class:`OptionExplorationModule` instead of the geometric length. Options that learned
+    from an :class:`~torchrl_dceo.modules.EigenReward` in its mode ``"potential"`` have values Q + f(s), which are
+    compared with f(s): pass that module, ``functools.partial(value_termination, reward=eigen_reward)``.
+
+    Args:
+        tensordict (TensorDictBase): holds the values ``[*, N, A]`` and, with ``reward``, the encoder's entries.
+        option (Tensor): the option of each environment.
+        action_value_key (NestedKey, optional): where the values are. Default: ``"option_action_value"``.
+
+    Keyword Args:
+        reward (EigenReward, optional): the module that the options learned from. Default: ``None``: their values are
+            plain returns.
 
     Examples:
         >>> import torch
@@ -241,7 +289,11 @@ def value_termination(
         >>> value_termination(td, torch.tensor([0])), value_termination(td, torch.tensor([1]))
         (tensor([True]), tensor([False]))
     """
-    return _values_of(tensordict.get(action_value_key), option).amax(-1) <= 0
+    best = _values_of(tensordict.get(action_value_key), option).amax(-1)
+    if reward is None:
+        return best <= 0
+    offset = reward.value_offset(tensordict)
+    return best <= offset.gather(-1, option.clamp(min=0).unsqueeze(-1)).squeeze(-1)
 
 
 def _values_of(option_action_value: Tensor, option: Tensor) -> Tensor:
@@ -276,13 +328,15 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_prob (float, optional): μ, the probability that exploring starts an option. Default: ``0.9``.
         option_duration (float, optional): D, the mean number of steps of an option. Default: ``10``.
         option_eps (float, optional): probability of a uniformly random action inside an option. Default: ``0.0``.
-        across_episodes (bool, optional): whether an option goes on in the next episode, as in the authors' released
+        across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
             environment. Default: :func:`uniform_selection`.
         termination (callable, optional): ``termination(tensordict, option)`` returns for each environment the
             probability that its option ends before this step (booleans count as 0 and 1). Default: the constant 1/D.
         action_key, option_key, is_init_key, action_value_key (NestedKey, optional): the names of the entries.
+        action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``, as in TorchRL's
+            ``EGreedyModule``: random actions and those of options are then among them. Default: ``None``, no mask.
 
     Examples:
         >>> import torch
@@ -316,6 +370,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_key: NestedKey = "option",
         is_init_key: NestedKey = "is_init",
         action_value_key: NestedKey = "option_action_value",
+        action_mask_key: NestedKey | None = None,
     ) -> None:
         super().__init__(
             spec,
@@ -327,6 +382,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             action_key=action_key,
             option_key=option_key,
             is_init_key=is_init_key,
+            action_mask_key=action_mask_key,
             across_episodes=across_episodes,
         )
         if num_options < 1:
@@ -341,6 +397,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         self.termination = termination
         self.action_value_key = action_value_key
         self.in_keys = [action_key, action_value_key, option_key, is_init_key]
+        if action_mask_key is not None:
+            self.in_keys.append(action_mask_key)
         self.out_keys = [action_key, option_key, unravel_key(("next", option_key)), self._start_key]
 
     def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
@@ -358,12 +416,30 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         return torch.rand(option.shape, device=option.device) < probability
 
     def _start(self, tensordict: TensorDictBase) -> Tensor:
-        return self.selection(tensordict, self.num_options)
+        option = self.selection(tensordict, self.num_options)
+        shape = tensordict.get(self.option_key).shape
+        if option.shape != shape or option.dtype != torch.int64:
+            raise ValueError(
+                f"selection must return one int64 option per environment, shape {tuple(shape)}, got {option.dtype} of "
+                f"shape {tuple(option.shape)}"
+            )
+        # Looking at the values waits for an accelerator, so our own draw is taken on trust.
+        if self.selection is not uniform_selection:
+            low, high = int(option.min()), int(option.max())
+            if low < 0 or high >= self.num_options:
+                raise ValueError(
+                    f"selection must return options from 0 to {self.num_options - 1}, got {low} to {high}"
+                )
+        return option
 
     def _option_action(
         self, tensordict: TensorDictBase, option: Tensor, random_action: Tensor
     ) -> Tensor:
-        action = _values_of(tensordict.get(self.action_value_key), option).argmax(-1)
+        values = _values_of(tensordict.get(self.action_value_key), option)
+        mask = self._mask(tensordict)
+        if mask is not None:
+            values = values.masked_fill(~mask, -torch.inf)
+        action = values.argmax(-1)
         if self.option_eps == 0:
             return action
         randomly = torch.rand(option.shape, device=option.device) < self.option_eps

@@ -33,6 +33,8 @@ class EZGreedyModule(TemporallyExtendedExploration):
         zeta_exponent (float, optional): k > 1. Default: ``2.0``, the best of Dabney et al.
         max_duration (int, optional): lengths are drawn from zeta truncated here. Default: ``10_000``.
         action_key, option_key, is_init_key (NestedKey, optional): the names of the entries.
+        action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``: random actions are
+            among them, and a repetition ends where its action is not. Default: ``None``, no mask.
 
     Examples:
         >>> import torch
@@ -62,6 +64,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
         action_key: NestedKey = "action",
         option_key: NestedKey = "option",
         is_init_key: NestedKey = "is_init",
+        action_mask_key: NestedKey | None = None,
     ) -> None:
         super().__init__(
             spec,
@@ -73,6 +76,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
             action_key=action_key,
             option_key=option_key,
             is_init_key=is_init_key,
+            action_mask_key=action_mask_key,
         )
         if zeta_exponent <= 1:
             raise ValueError(f"zeta_exponent must be greater than 1, got {zeta_exponent}")
@@ -85,6 +89,8 @@ class EZGreedyModule(TemporallyExtendedExploration):
         # Not saved: it follows from the arguments.
         self.register_buffer("_cdf", weights.cumsum(0) / weights.sum(), persistent=False)
         self.in_keys = [action_key, option_key, self.remaining_key, is_init_key]
+        if action_mask_key is not None:
+            self.in_keys.append(action_mask_key)
         self.out_keys = [
             action_key,
             option_key,
@@ -101,10 +107,15 @@ class EZGreedyModule(TemporallyExtendedExploration):
         }
 
     def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
-        return tensordict.get(self.remaining_key) == 0
+        ends = tensordict.get(self.remaining_key) == 0
+        mask = self._mask(tensordict)
+        if mask is None:
+            return ends
+        # An action that is no longer allowed cannot be repeated.
+        return ends | ~mask.gather(-1, option.clamp(min=0).unsqueeze(-1)).squeeze(-1)
 
     def _start(self, tensordict: TensorDictBase) -> Tensor:
-        return torch.randint(self.num_actions, tensordict.shape, device=self._cdf.device)
+        return self._random_action(tensordict, tensordict.shape, self._cdf.device)
 
     def _option_action(
         self, tensordict: TensorDictBase, option: Tensor, random_action: Tensor

@@ -6,6 +6,7 @@ so that replay, collector and workers carry one byte a pixel.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import cast
@@ -16,10 +17,18 @@ from torch import Tensor, nn
 from torchrl_dceo._fast import is_fast
 from torchrl_dceo._fast.convolution import fused_conv_net
 
-__all__ = ["ConvNet", "MultiHeadNet", "StackedNet", "grid_net", "mlp_net", "nature_net"]
+__all__ = [
+    "ConvNet",
+    "MultiHeadNet",
+    "OptionNet",
+    "StackedNet",
+    "grid_net",
+    "mlp_net",
+    "nature_net",
+]
 
-# The largest image, in entries, for the fused node: on 3x30x40 torch's convolutions take 0.75 to 0.9 of its time. By size
-# and not by a clock, so that two runs of one seed never differ in which of the two they took.
+# The largest image, in entries, for the fused node: on 3x30x40 torch's convolutions take 0.75 to 0.9 of its time. By
+# size and not by a clock, so that two runs of one seed never differ in which of the two they took.
 _FUSED_IMAGE = 2**11
 # Without a gradient to prepare for, torch's convolutions are faster above some 240 images of that size.
 _LARGE = 2**18
@@ -227,11 +236,24 @@ def mlp_net(
     return nn.Sequential(*layers, nn.Linear(widths[-1], out_features))
 
 
-class MultiHeadNet(nn.Module):
+class OptionNet(nn.Module):
+    """A network with a head for every option that also works with the parameters of a few of them.
+
+    Some of its parameters hold a block of rows for each option, one after the other. With the blocks of k options in
+    their place the network gives ``[*, k, ...]``: what :class:`~torchrl_dceo.objectives.OptionDQNLoss` does with
+    ``options_per_update``.
+    """
+
+    @abstractmethod
+    def rows_per_option(self) -> dict[str, int]:
+        """How many rows an option has in each parameter that is divided among the options, by the parameter's name."""
+
+
+class MultiHeadNet(OptionNet):
     """One trunk, ``num_heads`` heads: the output of any network, reshaped to ``[*, num_heads, *head_shape]``.
 
-    The last linear layer of the network is the heads. The options share what they see and differ in what they want from
-    it, at the price of a single network.
+    The last linear layer of the network is the heads. The options share their features and differ in what
+    they make of them, at the price of a single network.
 
     Args:
         network_fn (callable): builds a network from the number of its outputs.
@@ -258,10 +280,23 @@ class MultiHeadNet(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Maps observations to the outputs of all heads."""
-        return self.network(observation).unflatten(-1, self.head_shape)
+        return self.network(observation).unflatten(-1, (-1, *self.head_shape[1:]))
+
+    def rows_per_option(self) -> dict[str, int]:
+        """The last linear layer, if it is the heads."""
+        linear = [
+            (name, layer)
+            for name, layer in self.network.named_modules(prefix="network")
+            if isinstance(layer, nn.Linear)
+        ]
+        if not linear or linear[-1][1].out_features != self.head_shape.numel():
+            return {}
+        name, layer = linear[-1]
+        rows = self.head_shape[1:].numel()
+        return {f"{name}.{parameter}": rows for parameter, _ in layer.named_parameters()}
 
 
-class StackedNet(nn.Module):
+class StackedNet(OptionNet):
     """``num_heads`` independent networks with stacked parameters, evaluated in one vectorised pass.
 
     Each network has its own initialisation. Convolutions become one grouped convolution and linear layers one batched
@@ -298,6 +333,10 @@ class StackedNet(nn.Module):
         self.stacked = nn.ParameterList(list(parameters.values()))
         # In a tuple, so that the template's own parameters are not registered: the stacked ones replace them.
         self._template = (networks[0].to("meta"),)
+
+    def rows_per_option(self) -> dict[str, int]:
+        """All parameters, one row each."""
+        return {f"stacked.{index}": 1 for index in range(len(self.stacked))}
 
     def _single(self, parameters: tuple[Tensor, ...], observation: Tensor) -> Tensor:
         named = dict(zip(self._names, parameters, strict=True))

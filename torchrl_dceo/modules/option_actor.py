@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 from tensordict import TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModule
@@ -12,13 +12,13 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.data import Categorical, Composite, OneHot, TensorSpec
 
-__all__ = ["OptionQValueActor", "action_leaf", "averaged"]
+__all__ = ["OptionHead", "OptionQValueActor", "action_leaf", "averaged"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def action_leaf(spec: TensorSpec, action_key: NestedKey = "action") -> Categorical | OneHot:
-    """Returns the discrete action spec inside ``spec``, or says what is wrong with it."""
+    """The discrete action spec inside ``spec``; an error names any other kind."""
     if isinstance(spec, Composite):
         spec = spec[action_key]
     if not isinstance(spec, Categorical | OneHot):
@@ -28,22 +28,39 @@ def action_leaf(spec: TensorSpec, action_key: NestedKey = "action") -> Categoric
     return spec
 
 
-class _Values(nn.Module):
-    """Runs the network and checks that it speaks of the right options and actions."""
+class OptionHead(nn.Module):
+    """Runs an option network and checks that its output has the right options and actions.
 
-    def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
+    Args:
+        module (nn.Module): the network.
+        num_options (int): N.
+        num_actions (int): A.
+    """
+
+    def __init__(self, module: nn.Module, num_options: int, num_actions: int) -> None:
         super().__init__()
         self.module = module
-        self.shape = shape
+        self.num_options = (
+            num_options  # fewer while a loss runs the network with the parameters of a few options
+        )
+        self.num_actions = num_actions
 
-    def forward(self, *observations: Tensor) -> Tensor:
-        values = self.module(*observations)
-        if values.shape[-len(self.shape) :] != self.shape:
+    def _checked(self, output: Tensor, shape: tuple[int, ...], names: str, fix: str) -> Tensor:
+        if output.shape[-len(shape) :] != shape:
             raise RuntimeError(
-                f"the option network must end in (options, actions) = {self.shape}, got an output of shape "
-                f"{tuple(values.shape)}; build it with MultiHeadNet or StackedNet"
+                f"the option network must end in ({names}) = {shape}, got an output of shape {tuple(output.shape)}; "
+                f"{fix}"
             )
-        return values
+        return output
+
+    def forward(self, *observations: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Returns the values ``[*, N, A]``, the first of what the actor writes."""
+        return self._checked(
+            self.module(*observations),
+            (self.num_options, self.num_actions),
+            "options, actions",
+            "build it with MultiHeadNet or StackedNet",
+        )
 
 
 class OptionQValueActor(TensorDictModule):
@@ -62,6 +79,10 @@ class OptionQValueActor(TensorDictModule):
         in_keys (sequence of NestedKey): the observations that the module reads.
         spec (TensorSpec): the action spec, unbatched or batched.
         action_value_key (NestedKey, optional): where the values are written. Default: ``"option_action_value"``.
+        head (callable, optional): ``head(module, num_options, num_actions)`` makes the module that runs the network
+            and returns the values, then whatever else ``further_keys`` name. Default: :class:`OptionHead`, the values
+            alone.
+        further_keys (sequence of NestedKey, optional): where the head's further outputs are written. Default: none.
 
     Examples:
         >>> import torch
@@ -83,25 +104,33 @@ class OptionQValueActor(TensorDictModule):
         in_keys: Sequence[NestedKey],
         spec: TensorSpec,
         action_value_key: NestedKey = "option_action_value",
+        head: Callable[[nn.Module, int, int], OptionHead] = OptionHead,
+        further_keys: Sequence[NestedKey] = (),
     ) -> None:
         if num_options < 1:
             raise ValueError(f"num_options must be at least 1, got {num_options}")
         leaf = action_leaf(spec)
         num_actions = int(leaf.space.n)
-        values = _Values(module, (num_options, num_actions))
-        super().__init__(values, in_keys=list(in_keys), out_keys=[action_value_key])
+        super().__init__(
+            head(module, num_options, num_actions),
+            in_keys=list(in_keys),
+            # The values first: they are what a reader of options expects of any option actor.
+            out_keys=[action_value_key, *further_keys],
+        )
         self.num_options = num_options
         self.num_actions = num_actions
-        self.action_space = "one_hot" if isinstance(leaf, OneHot) else "categorical"
+        self.action_space: Literal["categorical", "one_hot"] = (
+            "one_hot" if isinstance(leaf, OneHot) else "categorical"
+        )
 
 
 def averaged(module: Module, parameters: TensorDictParams | TensorDictBase) -> Module:
-    r"""A copy of a module that lives on other parameters, such as those of a loss's target network.
+    r"""A copy of a module with other parameters, such as those of a loss's target network.
 
     With soft updates a target network is the running average of the learned weights,
     :math:`\bar\theta \leftarrow (1 - \tau)\,\bar\theta + \tau\,\theta`. Two moves of an option often differ by a
     hundredth of their values, less than what one step of an optimizer changes, so a policy that is greedy in the
-    learned weights bumps into some wall at any moment, another one a moment later; the average does not.
+    learned weights runs into some wall at any time, and into another one an update later; the average does not.
 
     The tensors are shared, not copied: when the updater moves them, the module has moved.
 

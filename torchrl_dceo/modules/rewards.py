@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from abc import abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import TensorDictModuleBase, dispatch
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
 
 from torchrl_dceo._fast.parameters import output_of
 
-__all__ = ["EigenReward"]
+__all__ = ["EigenReward", "KeyedModule"]
 
 Signs = Literal["+", "-", "both"]
 Mode = Literal["telescoped", "discounted", "potential"]
 
 
-class EigenReward(TensorDictModuleBase):
+class KeyedModule(TensorDictModuleBase):
+    """A module whose entries are named by :meth:`set_keys`, as those of TorchRL's losses.
+
+    A subclass declares the keys and their defaults in ``_AcceptedKeys`` and calls ``set_keys`` at the end of its
+    ``__init__``; ``in_keys`` and ``out_keys`` follow from them.
+    """
+
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tensor_keys = self._AcceptedKeys()
+
+    @property
+    def tensor_keys(self) -> Any:
+        """The keys in use."""
+        return self._tensor_keys
+
+    def set_keys(self, **keys: NestedKey) -> None:
+        """Renames entries that the module reads or writes.
+
+        Args:
+            keys: any of the module's keys; ``None`` restores a default.
+        """
+        known = {field.name: field.default for field in fields(self._AcceptedKeys)}
+        for name, key in keys.items():
+            if name not in known:
+                raise ValueError(
+                    f"{name!r} is no key of {type(self).__name__}: it has {', '.join(known)}"
+                )
+            setattr(self._tensor_keys, name, known[name] if key is None else unravel_key(key))
+        self.in_keys = self._keys_read()
+        self.out_keys = self._keys_written()
+
+    @abstractmethod
+    def _keys_read(self) -> list[NestedKey]:
+        """Every entry that the module may read."""
+
+    @abstractmethod
+    def _keys_written(self) -> list[NestedKey]:
+        """Every entry that the module writes."""
+
+
+class EigenReward(KeyedModule):
     r"""The eigenoptions' rewards :math:`r_i(s, s') = f_i(s') - f_i(s)`, for all options at once.
 
     Option i climbs the i-th eigenfunction of the Laplacian, here the i-th output of ``encoder``, evaluated with the
@@ -27,8 +74,7 @@ class EigenReward(TensorDictModuleBase):
 
     - ``"telescoped"``: :math:`f_i(s_{t+m}) - f_i(s_t)`, undiscounted, so the fixed point of the option depends on n;
     - ``"discounted"``: :math:`\sum_{k<m} \gamma^k (f_i(s_{t+k+1}) - f_i(s_{t+k}))`, the n-step return of the one-step
-    reward.
-      It reads the states between, ``("window", <obs>)`` of shape ``[*, n, ...]``, which
+      reward. It reads the states between, ``("window", <obs>)`` of shape ``[*, n, ...]``, which
       :func:`~torchrl_dceo.data.make_replay_buffer` gives on request;
     - ``"potential"``: :math:`(1 - \gamma^m) f_i(s_{t+m})`, and :math:`f_i(s_{t+m})` if the episode terminates there. It
       is the telescoped reading with :math:`f_i(s)` added to every value: :math:`Q_i + f_i(s)` obeys this equation if
@@ -46,14 +92,14 @@ class EigenReward(TensorDictModuleBase):
         skip_first (bool, optional): leave out the first output, the constant eigenfunction. Needs d >= N + 1.
             Default: ``True``.
         signs (str, optional): ``"+"`` follows :math:`f_i`, ``"-"`` follows :math:`-f_i`, ``"both"`` gives 2N options,
-        the N
-            positive ones first. Default: ``"+"``, as in the paper.
+            the N positive ones first. Default: ``"+"``, as in the paper.
         mode (str, optional): ``"telescoped"``, ``"discounted"`` or ``"potential"``. Default: ``"telescoped"``.
         gamma (float, optional): the options' discount, the same as in their loss; needed by, and only used in, the
             discounted and the potential mode.
-        successor (NestedKey, optional): where the state after the transition is; anything but ``"next"`` is one step on
-            (as in :class:`~torchrl_dceo.objectives.OptionDQNLoss`). Not used by the discounted mode. Default:
-            ``"next"``.
+        single_step (bool, optional): whether the transition is one step, m = 1, whatever ``steps_to_next_obs`` holds;
+            the same as in :class:`~torchrl_dceo.objectives.OptionDQNLoss`. Default: ``False``.
+        successor (NestedKey, optional): where the state after the transition is. Not used by the discounted mode.
+            Default: ``"next"``.
         reuse_representation (bool, optional): take f of either state from the encoder's out_key if the tensordict has
             it there (the Laplacian losses leave it), instead of computing it again. The values are then from before
             the optimizer's step. Default: ``False``.
@@ -70,7 +116,32 @@ class EigenReward(TensorDictModuleBase):
         >>> batch = TensorDict({"observation": torch.randn(5, 2), "next": {"observation": torch.randn(5, 2)}}, [5])
         >>> reward(batch)["option_reward"].shape
         torch.Size([5, 3])
+
+        It also takes plain tensors, one per key:
+
+        >>> reward(observation=torch.randn(5, 2), next_observation=torch.randn(5, 2)).shape
+        torch.Size([5, 3])
     """
+
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            successor (NestedKey): where the state after the transition is, with its flags.
+            window (NestedKey): where the states between are.
+            option_reward (NestedKey): where the rewards are written.
+            terminated (NestedKey): under ``successor``, whether the episode terminated there.
+            done (NestedKey): under ``successor``, read where ``terminated`` is missing.
+            steps_to_next_obs (NestedKey): m, the steps of the transition; 1 where it is missing.
+        """
+
+        successor: NestedKey = "next"
+        window: NestedKey = "window"
+        option_reward: NestedKey = "option_reward"
+        terminated: NestedKey = "terminated"
+        done: NestedKey = "done"
+        steps_to_next_obs: NestedKey = "steps_to_next_obs"
 
     def __init__(
         self,
@@ -81,12 +152,12 @@ class EigenReward(TensorDictModuleBase):
         signs: Signs = "+",
         mode: Mode = "telescoped",
         gamma: float | None = None,
+        single_step: bool = False,
         successor: NestedKey = "next",
         reuse_representation: bool = False,
         window: NestedKey = "window",
         reward_key: NestedKey = "option_reward",
     ) -> None:
-        super().__init__()
         if num_options < 1:
             raise ValueError(f"num_options must be at least 1, got {num_options}")
         if signs not in get_args(Signs):
@@ -95,20 +166,39 @@ class EigenReward(TensorDictModuleBase):
             raise ValueError(f"mode must be one of {get_args(Mode)}, got {mode!r}")
         if mode != "telescoped" and (gamma is None or not 0 <= gamma <= 1):
             raise ValueError(f'mode="{mode}" needs gamma in [0, 1], got {gamma}')
+        if mode == "discounted" and single_step:
+            raise ValueError(
+                'mode="discounted" differs from "telescoped" over several steps only: leave out single_step=True'
+            )
         if len(encoder.out_keys) != 1:
             raise ValueError(f"the encoder must have one out_key, got {list(encoder.out_keys)}")
+        super().__init__()
         self.encoder = encoder
         self.num_options = num_options
         self.skip_first = skip_first
         self.signs = signs
         self.mode = mode
         self.gamma = 1.0 if gamma is None else gamma
-        self.successor = successor
+        self.single_step = single_step
         self.reuse_representation = reuse_representation
-        self.window = window
-        later = window if mode == "discounted" else successor
-        self.in_keys = [*encoder.in_keys, *(unravel_key((later, key)) for key in encoder.in_keys)]
-        self.out_keys = [reward_key]
+        self.set_keys(successor=successor, window=window, option_reward=reward_key)
+
+    def _keys_read(self) -> list[NestedKey]:
+        keys = self.tensor_keys
+        observations = [*self.encoder.in_keys]
+        if self.reuse_representation:
+            observations += self.encoder.out_keys
+        parent = keys.window if self.mode == "discounted" else keys.successor
+        later = [*observations]
+        if self.mode == "potential":
+            later += [keys.terminated, keys.done]
+        read = [*observations, *(unravel_key((parent, key)) for key in later)]
+        if self.mode == "potential" and not self.single_step:
+            read.append(keys.steps_to_next_obs)
+        return read
+
+    def _keys_written(self) -> list[NestedKey]:
+        return [self.tensor_keys.option_reward]
 
     @property
     def num_rewards(self) -> int:
@@ -118,11 +208,7 @@ class EigenReward(TensorDictModuleBase):
     def _features(self, tensordict: TensorDictBase) -> Tensor:
         key = self.encoder.out_keys[0]
         stored = tensordict.get(key, None) if self.reuse_representation else None
-        return self._followed(
-            output_of(self.encoder, tensordict, key) if stored is None else stored
-        )
-
-    def _followed(self, features: Tensor) -> Tensor:
+        features = output_of(self.encoder, tensordict, key) if stored is None else stored
         first = int(self.skip_first)
         if features.shape[-1] < self.num_options + first:
             raise ValueError(
@@ -131,51 +217,66 @@ class EigenReward(TensorDictModuleBase):
             )
         return features[..., first : first + self.num_options]
 
+    def _signed(self, values: Tensor) -> Tensor:
+        if self.signs == "both":
+            return torch.cat([values, -values], -1)
+        return values if self.signs == "+" else -values
+
+    # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
+    @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the rewards of all options."""
         if self.mode == "potential":
             reward = self._potential(tensordict)
         elif self.mode == "telescoped":
-            reward = self._features(self._after(tensordict)) - self._features(tensordict)
+            reward = self._features(self._next(tensordict)) - self._features(tensordict)
         else:
             reward = self._discounted(self._features(tensordict), tensordict)
-        if self.signs == "-":
-            reward = -reward
-        elif self.signs == "both":
-            reward = torch.cat([reward, -reward], -1)
-        tensordict.set(self.out_keys[0], reward)
+        tensordict.set(self.tensor_keys.option_reward, self._signed(reward))
         return tensordict
 
-    def _after(self, tensordict: TensorDictBase) -> TensorDictBase:
-        following = tensordict.get(self.successor, None)
-        if following is None:
+    @torch.no_grad()
+    def value_offset(self, tensordict: TensorDictBase) -> Tensor:
+        """What the mode adds to the value of every option at the root state, ``[*, N]``.
+
+        That is :math:`f_i(s)` in the potential mode and 0 in the others: an option gains nothing by any action where
+        none has a value above it.
+        """
+        values = self._signed(self._features(tensordict))
+        return values if self.mode == "potential" else torch.zeros_like(values)
+
+    def _next(self, tensordict: TensorDictBase) -> TensorDictBase:
+        key = self.tensor_keys.successor
+        next_td = tensordict.get(key, None)
+        if next_td is None:
             raise KeyError(
-                f"EigenReward reads the state after the step under {self.successor!r}, which is not there"
+                f"EigenReward reads the state after the step under {key!r}, which the batch does not hold: name "
+                "another key with successor=…"
             )
-        return following
+        return next_td
 
     def _potential(self, tensordict: TensorDictBase) -> Tensor:
-        following = self._after(tensordict)
-        later = self._features(following)
-        single = self.successor != "next"
-        steps = None if single else tensordict.get("steps_to_next_obs", None)
-        kept = self.gamma if steps is None else self.gamma ** steps.view(*later.shape[:-1], 1)
-        terminated = following.get("terminated", None)
+        keys, next_td = self.tensor_keys, self._next(tensordict)
+        features = self._features(next_td)
+        steps = None if self.single_step else tensordict.get(keys.steps_to_next_obs, None)
+        kept = self.gamma if steps is None else self.gamma ** steps.view(*features.shape[:-1], 1)
+        terminated = next_td.get(keys.terminated, None)
         if terminated is None:
-            terminated = following.get("done", None)
+            terminated = next_td.get(keys.done, None)
         # Steps without flags, of a plain rollout say, end nowhere.
-        return later * (1 - (kept if terminated is None else kept * ~terminated))
+        return features * (1 - (kept if terminated is None else kept * ~terminated))
 
-    def _discounted(self, here: Tensor, tensordict: TensorDictBase) -> Tensor:
-        window = tensordict.get(self.window, None)
+    def _discounted(self, features: Tensor, tensordict: TensorDictBase) -> Tensor:
+        key = self.tensor_keys.window
+        window = tensordict.get(key, None)
         if window is None:
             raise KeyError(
-                f'mode="discounted" reads the states between under {self.window!r}: make the replay '
-                "buffer with window=True"
+                f'mode="discounted" reads the states between under {key!r}, which the batch does not hold: make the '
+                "replay buffer with window=True"
             )
-        later = self._features(window.auto_batch_size_(tensordict.ndim + 1))
-        states = torch.cat([here.unsqueeze(-2), later], -2)
+        later = self._features(window.auto_batch_size_(features.ndim))
+        states = torch.cat([features.unsqueeze(-2), later], -2)
         # The window repeats its last state after m steps, so the differences past m vanish by themselves.
         discounts = self.gamma ** torch.arange(
             later.shape[-2], device=later.device, dtype=later.dtype

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import TensorDictModuleBase, dispatch
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor, nn
 
 from torchrl_dceo._fast.parameters import output_of
 from torchrl_dceo.modules.bonus import RunningMoments
+from torchrl_dceo.modules.rewards import KeyedModule
 
 __all__ = ["CICReward", "DIAYNReward", "SkillScores", "particle_entropy"]
 
 
-class DIAYNReward(TensorDictModuleBase):
+class DIAYNReward(KeyedModule):
     r"""DIAYN's rewards :math:`\log q(z \mid s') - \log p(z)`, for all N skills at once.
 
     From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070), with a uniform
@@ -47,6 +49,18 @@ class DIAYNReward(TensorDictModuleBase):
         torch.Size([5, 3])
     """
 
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            successor (NestedKey): where the state after the transition is.
+            option_reward (NestedKey): where the rewards are written.
+        """
+
+        successor: NestedKey = "next"
+        option_reward: NestedKey = "option_reward"
+
     def __init__(
         self,
         discriminator: TensorDictModuleBase,
@@ -60,17 +74,24 @@ class DIAYNReward(TensorDictModuleBase):
                 f"the discriminator must have one out_key, got {list(discriminator.out_keys)}"
             )
         self.discriminator = discriminator
-        self.successor = successor
-        self.in_keys = [unravel_key((successor, key)) for key in discriminator.in_keys]
-        self.out_keys = [reward_key]
+        self.set_keys(successor=successor, option_reward=reward_key)
 
+    def _keys_read(self) -> list[NestedKey]:
+        successor = self.tensor_keys.successor
+        return [unravel_key((successor, key)) for key in self.discriminator.in_keys]
+
+    def _keys_written(self) -> list[NestedKey]:
+        return [self.tensor_keys.option_reward]
+
+    # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
+    @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the rewards of all skills."""
-        following = tensordict.get(self.successor).select(*self.discriminator.in_keys)
-        logits = self.discriminator(following).get(self.discriminator.out_keys[0])
+        next_td = tensordict.get(self.tensor_keys.successor)
+        logits = output_of(self.discriminator, next_td, self.discriminator.out_keys[0])
         log_prior = -math.log(logits.shape[-1])
-        tensordict.set(self.out_keys[0], logits.log_softmax(-1) - log_prior)
+        tensordict.set(self.tensor_keys.option_reward, logits.log_softmax(-1) - log_prior)
         return tensordict
 
 
@@ -97,8 +118,9 @@ class SkillScores(nn.Module):
         >>> import torch
         >>> from torchrl_dceo.modules import SkillScores
         >>> scores = SkillScores(features=8, num_skills=3)
-        >>> here, there = torch.randn(2, 5, 8)
-        >>> scores(here, there).shape, bool((scores(here, there).abs() <= 2).all())
+        >>> features, next_features = torch.randn(2, 5, 8)
+        >>> values = scores(features, next_features)
+        >>> values.shape, bool((values.abs() <= 2).all())
         (torch.Size([5, 3]), True)
     """
 
@@ -124,9 +146,9 @@ class SkillScores(nn.Module):
         )
         self.skills = nn.Parameter(torch.randn(num_skills, embedding_features))
 
-    def forward(self, here: Tensor, there: Tensor) -> Tensor:
+    def forward(self, features: Tensor, next_features: Tensor) -> Tensor:
         """Maps representations ``[*, F]`` of s and s' to the scores ``[*, N]``."""
-        embedded = self.transition(torch.cat([here, there], -1))
+        embedded = self.transition(torch.cat([features, next_features], -1))
         directions = nn.functional.normalize(embedded, dim=-1)
         return directions @ nn.functional.normalize(self.skills, dim=-1).T / self.temperature
 
@@ -161,7 +183,7 @@ def particle_entropy(particles: Tensor, num_neighbours: int) -> Tensor:
     return nearest.mean(-1)
 
 
-class CICReward(TensorDictModuleBase):
+class CICReward(KeyedModule):
     r"""CIC's rewards for all N skills at once: particle entropy, and the contrastive score of each skill.
 
     From Laskin et al., "Contrastive Intrinsic Control for Unsupervised Skill Discovery" (2022,
@@ -207,6 +229,18 @@ class CICReward(TensorDictModuleBase):
 
     logged_keys = ("particle_entropy",)
 
+    @dataclass
+    class _AcceptedKeys:
+        """The keys that ``set_keys`` can change.
+
+        Attributes:
+            successor (NestedKey): where the state after the transition is.
+            option_reward (NestedKey): where the rewards are written.
+        """
+
+        successor: NestedKey = "next"
+        option_reward: NestedKey = "option_reward"
+
     def __init__(
         self,
         encoder: TensorDictModuleBase,
@@ -231,30 +265,36 @@ class CICReward(TensorDictModuleBase):
         self.entropy_scale = entropy_scale
         self.skill_scale = skill_scale
         self.num_neighbours = num_neighbours
-        self.successor = successor
         self.distances = RunningMoments()
-        later = [unravel_key((successor, key)) for key in encoder.in_keys]
-        self.in_keys = [*encoder.in_keys, *later]
-        self.out_keys = [reward_key, *self.logged_keys]
+        self.set_keys(successor=successor, option_reward=reward_key)
+
+    def _keys_read(self) -> list[NestedKey]:
+        successor, observations = self.tensor_keys.successor, list(self.encoder.in_keys)
+        return [*observations, *(unravel_key((successor, key)) for key in observations)]
+
+    def _keys_written(self) -> list[NestedKey]:
+        return [self.tensor_keys.option_reward, *self.logged_keys]
 
     @staticmethod
     def skill_reward(scores: Tensor) -> Tensor:
         """The part of the reward that is each skill's own, from the scores ``[*, N]``."""
         return scores.log_softmax(-1) + math.log(scores.shape[-1])
 
+    # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
+    @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the rewards of all skills, and the entropy part before its scale."""
         key = self.encoder.out_keys[0]
-        here = output_of(self.encoder, tensordict, key)
-        there = output_of(self.encoder, tensordict.get(self.successor), key)
-        distance = particle_entropy(there.flatten(0, -2), self.num_neighbours)
+        features = output_of(self.encoder, tensordict, key)
+        next_features = output_of(self.encoder, tensordict.get(self.tensor_keys.successor), key)
+        distance = particle_entropy(next_features.flatten(0, -2), self.num_neighbours)
         if self.training:
             self.distances.update(distance)
         # A representation that is the same everywhere has no distances to be divided by.
         unit = self.distances.mean.clamp(min=torch.finfo(distance.dtype).tiny)
-        entropy = (distance / unit).log1p().view(*there.shape[:-1], 1)
-        own = self.skill_reward(self.scores(here, there))
+        entropy = (distance / unit).log1p().view(*next_features.shape[:-1], 1)
+        own = self.skill_reward(self.scores(features, next_features))
         reward_key, entropy_key = self.out_keys
         tensordict.set(reward_key, self.entropy_scale * entropy + self.skill_scale * own)
         tensordict.set(entropy_key, entropy)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from torchrl_dceo._fast.actors import expected_value
@@ -31,9 +32,12 @@ class OptionDistributionalDQNLoss(OptionDQNLoss):
     :math:`p_\theta(s_t, a_t; o)`.
 
     Args:
-        option_actor (OptionDistributionalQValueActor): writes ``option_action_dist`` ``[*, N, atoms, A]``.
+        option_actor (TensorDictModule): writes the log-probabilities ``option_action_dist`` ``[*, N, atoms, A]``: an
+            :class:`~torchrl_dceo.modules.OptionDistributionalQValueActor` or any other module.
 
     Keyword Args:
+        support (Tensor, optional): the atoms. Default: those of the
+            :class:`~torchrl_dceo.modules.OptionDistributionalQValueActor` in ``option_actor``.
         kwargs: those of :class:`OptionDQNLoss`, without ``loss_function``.
 
     The output is that of :class:`OptionDQNLoss`, where ``option_td_error``, ``option_value`` and ``option_target`` are
@@ -65,32 +69,50 @@ class OptionDistributionalDQNLoss(OptionDQNLoss):
 
     support: Tensor
 
-    def __init__(self, option_actor: OptionDistributionalQValueActor, **kwargs: Any) -> None:
+    _option_dims = 3
+
+    def __init__(
+        self, option_actor: TensorDictModuleBase, *, support: Tensor | None = None, **kwargs: Any
+    ) -> None:
         if "loss_function" in kwargs:
             raise TypeError(
                 f"OptionDistributionalDQNLoss has no loss_function, got {kwargs['loss_function']!r}: the loss of "
                 "distributions is their cross-entropy"
             )
-        support = option_actor.support
+        if support is None:
+            actors = option_actor.modules()
+            known = (m for m in actors if isinstance(m, OptionDistributionalQValueActor))
+            actor = next(known, None)
+            if actor is None:
+                raise ValueError(
+                    f"support is not known from a {type(option_actor).__name__}: pass support, the atoms"
+                )
+            support = actor.support
         super().__init__(option_actor, **kwargs)
         self.register_buffer("support", support.detach().clone())
-        self._dist_key = option_actor.out_keys[1]
 
-    def _distributions(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
+    def _distributions(
+        self, tensordict: TensorDictBase, options: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Log-probabilities at s ``[*, N, K, A]``, and the probabilities ``[*, N, K]`` of the chosen actions at s'."""
-        here, chooser, later = self._passes(tensordict, self._dist_key)
-        chosen = expected_value(chooser, self.support).argmax(-1)
-        return here, taken_distribution(later, chosen).exp()
+        online, online_next, target_next = self._passes(
+            tensordict, self.tensor_keys.option_action_dist, options
+        )
+        chosen = expected_value(online_next, self.support).argmax(-1)
+        return online, taken_distribution(target_next, chosen).exp()
 
-    def _errors(self, tensordict: TensorDictBase, reward: Tensor) -> OptionErrors:
+    def _errors(
+        self, tensordict: TensorDictBase, reward: Tensor, options: Tensor | None
+    ) -> OptionErrors:
         support = self.support
-        here, later = self._distributions(tensordict)
-        action = self._action(tensordict, here.shape[:-3])
-        taken = taken_distribution(here, action.unsqueeze(-1).expand(here.shape[:-2]))
+        online, probabilities = self._distributions(tensordict, options)
+        self._check_reward(reward, online.shape[:-3])
+        action = self._action(tensordict, online.shape[:-3], online.shape[-1])
+        taken = taken_distribution(online, action.unsqueeze(-1).expand(online.shape[:-2]))
         with torch.no_grad():
             discount = self._discount(tensordict, reward)
             returns = reward.unsqueeze(-1) + discount.unsqueeze(-1) * support
-            target = project(later, returns, support)
+            target = project(probabilities, returns, support)
         error = cross_entropy(target, taken)
         return OptionErrors(
             error, taken.detach().exp() @ support, target @ support, priority=error.detach()

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
-from tensordict.nn import TensorDictModule, dispatch
+from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from tensordict.utils import NestedKey, unravel_key
-from torch import Tensor
+from torch import Tensor, nn
+from torchrl.data import OneHot, TensorSpec
 from torchrl.objectives.common import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 
 from torchrl_dceo._fast.losses import DoublePasses, double_passes, weights_of
+from torchrl_dceo._fast.parameters import Parameters, with_rows
+from torchrl_dceo.modules.networks import OptionNet
+from torchrl_dceo.modules.option_actor import OptionHead, OptionQValueActor, action_leaf
 
-__all__ = ["OptionDQNLoss", "OptionErrors"]
+__all__ = ["OptionDQNLoss", "OptionErrors", "TrainedRows"]
+
+ActionSpace = Literal["categorical", "one_hot"]
 
 
 class OptionErrors(NamedTuple):
-    """What a batch says of every option, ``[*, N]`` each: the loss, the values learned, their targets, priorities."""
+    """The comparison of a batch for every option, ``[*, N]`` each: loss, values learned, their targets, priorities."""
 
     loss: Tensor
     value: Tensor
     target: Tensor
     priority: Tensor
+
+
+class TrainedRows(NamedTuple):
+    """The rows of a parameter that belong to the options trained by the last call of a loss.
+
+    Attributes:
+        parameter (nn.Parameter): has a block of ``rows`` rows for each option, one after the other.
+        rows (int): the rows of one option.
+        options (tuple of int): the options trained.
+    """
+
+    parameter: nn.Parameter
+    rows: int
+    options: tuple[int, ...]
 
 
 class OptionDQNLoss(LossModule):
@@ -38,42 +60,46 @@ class OptionDQNLoss(LossModule):
 
     and the loss is the sum over options of the mean over the batch of :math:`\ell(Q_\theta(s_t, a_t; o), Y_o)`, so each
     option's gradient is that of a :class:`~torchrl.objectives.DQNLoss` of its own. An option's random end after D
-    steps is
-    not terminal in its target; the episode's termination is.
+    steps is not terminal in its target; the episode's termination is.
 
     It reads ``option_reward`` ``[*, N]``, written before by a reward module such as
     :class:`~torchrl_dceo.modules.EigenReward`: the loss owns no encoder, and no gradient reaches one. The discount
-    comes from
-    :meth:`make_value_estimator`; with ``steps_to_next_obs`` in the batch it is raised to that power, as in ``DQNLoss``.
+    comes from :meth:`make_value_estimator`; with ``steps_to_next_obs`` in the batch it is raised to that power, as in
+    ``DQNLoss``.
 
     Args:
-        option_actor (TensorDictModule): writes ``option_action_value`` ``[*, N, A]``, e.g. an
-            :class:`~torchrl_dceo.modules.OptionQValueActor`.
+        option_actor (TensorDictModule): writes ``option_action_value`` ``[*, N, A]``: an
+            :class:`~torchrl_dceo.modules.OptionQValueActor` or any other module.
 
     Keyword Args:
+        num_options (int, optional): N. Default: that of the :class:`~torchrl_dceo.modules.OptionQValueActor` in
+            ``option_actor``.
+        action_space (str or TensorSpec, optional): ``"categorical"``, ``"one_hot"``, or the action's spec. Default:
+            that of the :class:`~torchrl_dceo.modules.OptionQValueActor` in ``option_actor``.
         double_dqn (bool, optional): choose the next action with the online network. Default: ``True``.
         delay_value (bool, optional): keep target networks, moved by TorchRL's ``SoftUpdate`` or ``HardUpdate``.
             Default: ``True``.
         loss_function (str, optional): ``"smooth_l1"``, ``"l2"`` or ``"l1"``. Default: ``"smooth_l1"``.
-        successor (NestedKey, optional): where the state after the transition is. With anything but ``"next"`` the
-            transitions are taken as single steps, whatever ``steps_to_next_obs`` says of ``"next"``: ``"successor"`` of
-            :func:`~torchrl_dceo.data.make_replay_buffer` lets options learn from one step while the main learner takes
-            n. The steps in between were another policy's, and over n of them the first action counts for little: one
-            step makes far better options. Default: ``"next"``.
+        single_step (bool, optional): whether the transitions are single steps, m = 1, whatever ``steps_to_next_obs``
+            holds. Options may so learn from one step while the main learner takes n: the steps between were another
+            policy's, and over n of them the first action counts for little, so one step makes far better options. Give
+            ``successor`` the state one step on then. Default: ``False``.
+        successor (NestedKey, optional): where the state after the transition is, with its flags, e.g. ``"successor"``
+            of :func:`~torchrl_dceo.data.make_replay_buffer`. Default: ``"next"``.
         options_per_update (int, optional): train only this many options, drawn anew without replacement at each call;
-            1 is the variant of the DCEO authors' released code. Default: ``None``, all of them.
+            1 is the variant of the DCEO authors' released code. With an
+            :class:`~torchrl_dceo.modules.networks.OptionNet` in ``option_actor`` the others are not even computed, and
+            :meth:`trained_rows` names the rows of the parameters that
+            :class:`~torchrl_dceo.objectives.option_adam.OptionAdam` moves: an optimizer with momentum that does not
+            know them moves all options. Default: ``None``, all of them.
         reduction (str, optional): over the batch: ``"mean"``, ``"sum"`` or ``"none"`` (the result is ``[*]``, summed
-        over
-            options). Default: ``"mean"``.
+            over options). Default: ``"mean"``.
         use_prioritized_weights (bool or "auto", optional): weigh the transitions by ``priority_weight`` if the batch
-        has it.
-            Default: ``"auto"``.
+            has it. Default: ``"auto"``.
 
-    The output has ``loss_option`` and, detached and one value per option for logging, ``option_td_error`` (mean
-    absolute),
-    ``option_value`` (mean of the taken actions) and ``option_target``. As in ``DQNLoss``, a priority is written into
-    the input,
-    here under ``option_priority``: the squared TD error, averaged over options.
+    The output has ``loss_option`` and, detached and one value per trained option for logging, ``option_td_error`` (mean
+    absolute), ``option_value`` (mean of the taken actions) and ``option_target``. As in ``DQNLoss``, a priority is
+    written into the input, here under ``option_priority``: the squared TD error, averaged over the options.
 
     Examples:
         >>> import torch
@@ -93,15 +119,37 @@ class OptionDQNLoss(LossModule):
         ...     "done": torch.zeros(8, 1, dtype=torch.bool), "terminated": torch.zeros(8, 1, dtype=torch.bool)}}, [8])
         >>> loss(batch)["loss_option"].backward()
         >>> updater.step()
+
+        Any module serves that writes values of this shape:
+
+        >>> from tensordict.nn import TensorDictModule
+        >>> net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Unflatten(-1, (3, 4)))
+        >>> module = TensorDictModule(net, in_keys=["observation"], out_keys=["option_action_value"])
+        >>> loss = OptionDQNLoss(module, num_options=3, action_space="categorical")
     """
 
     @dataclass
     class _AcceptedKeys:
-        """Names of the entries; see :class:`~torchrl.objectives.DQNLoss` for those it shares."""
+        """The keys that ``set_keys`` can change; see :class:`~torchrl.objectives.DQNLoss` for those it shares.
+
+        Attributes:
+            action (NestedKey): the action taken.
+            option_reward (NestedKey): the rewards of all options.
+            option_action_value (NestedKey): where the actor writes the values.
+            option_action_dist (NestedKey): where a distributional actor writes the log-probabilities.
+            successor (NestedKey): where the state after the transition is, with its flags.
+            done (NestedKey): under ``successor``, read where ``terminated`` is missing.
+            terminated (NestedKey): under ``successor``, whether the episode terminated there.
+            steps_to_next_obs (NestedKey): m, the steps of the transition; 1 where it is missing.
+            priority (NestedKey): where the priority is written.
+            priority_weight (NestedKey): the weights of the transitions.
+        """
 
         action: NestedKey = "action"
         option_reward: NestedKey = "option_reward"
         option_action_value: NestedKey = "option_action_value"
+        option_action_dist: NestedKey = "option_action_dist"
+        successor: NestedKey = "next"
         done: NestedKey = "done"
         terminated: NestedKey = "terminated"
         steps_to_next_obs: NestedKey = "steps_to_next_obs"
@@ -119,11 +167,14 @@ class OptionDQNLoss(LossModule):
 
     def __init__(
         self,
-        option_actor: TensorDictModule,
+        option_actor: TensorDictModuleBase,
         *,
+        num_options: int | None = None,
+        action_space: ActionSpace | TensorSpec | None = None,
         double_dqn: bool = True,
         delay_value: bool = True,
         loss_function: str = "smooth_l1",
+        single_step: bool = False,
         successor: NestedKey = "next",
         options_per_update: int | None = None,
         reduction: str = "mean",
@@ -138,33 +189,43 @@ class OptionDQNLoss(LossModule):
             )
         if reduction not in ("none", "mean", "sum"):
             raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
-        num_options = option_actor.num_options
+        num_options, self.action_space = _described(option_actor, num_options, action_space)
         if options_per_update is not None and not 1 <= options_per_update <= num_options:
             raise ValueError(
                 f"options_per_update must lie between 1 and the {num_options} options, got {options_per_update}"
             )
         self.convert_to_functional(option_actor, "option_network", create_target_params=delay_value)
         self.num_options = num_options
-        self.action_space = option_actor.action_space
         self.double_dqn = double_dqn
         self.delay_value = delay_value
         self.loss_function = loss_function
-        self.successor = successor
+        self.single_step = single_step
         self.options_per_update = options_per_update
         self.reduction = reduction
         self.use_prioritized_weights = use_prioritized_weights
+        self._options: tuple[int, ...] = ()  # those trained by the last call
+        # The entries of the parameters that are divided among the options, and the rows of one option.
+        self._divided = {
+            tuple(f"{prefix}.{name}".split(".")): rows
+            for prefix, module in self.option_network.named_modules()
+            if isinstance(module, OptionNet)
+            for name, rows in module.rows_per_option().items()
+        }
+        self.set_keys(successor=successor)
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """The entries that the loss reads."""
-        observations = self.option_network.in_keys
+        """The entries that the loss reads; ``terminated`` or ``done`` suffices, and the last two may be missing."""
+        keys, observations = self.tensor_keys, self.option_network.in_keys
         return [
-            self.tensor_keys.action,
-            self.tensor_keys.option_reward,
-            unravel_key((self.successor, self.tensor_keys.done)),
-            unravel_key((self.successor, self.tensor_keys.terminated)),
+            keys.action,
+            keys.option_reward,
+            unravel_key((keys.successor, keys.done)),
+            unravel_key((keys.successor, keys.terminated)),
             *observations,
-            *(unravel_key((self.successor, key)) for key in observations),
+            *(unravel_key((keys.successor, key)) for key in observations),
+            *([] if self.single_step else [keys.steps_to_next_obs]),
+            keys.priority_weight,
         ]
 
     def _forward_value_estimator_keys(self, **kwargs: Any) -> None:
@@ -173,8 +234,12 @@ class OptionDQNLoss(LossModule):
     def make_value_estimator(
         self, value_type: ValueEstimators | None = None, **hyperparams: Any
     ) -> None:
-        """Sets the options' discount: ``make_value_estimator(gamma=0.99)``. Only TD(0), as targets are n-step
-        already."""
+        """Sets the options' discount: ``make_value_estimator(gamma=0.99)``.
+
+        Args:
+            value_type (ValueEstimators, optional): only TD(0), as targets are n-step already.
+            hyperparams: ``gamma``.
+        """
         dispatch_value_estimator(
             self,
             self.default_value_estimator if value_type is None else value_type,
@@ -182,42 +247,96 @@ class OptionDQNLoss(LossModule):
             **hyperparams,
         )
 
-    def _values(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
-        """The values of every option and action at s, ``[*, N, A]``, and the bootstrap values at s', ``[*, N]``."""
-        here, chooser, later = self._passes(tensordict, self.tensor_keys.option_action_value)
-        return here, later.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
+    def trained_rows(self) -> list[TrainedRows]:
+        """The rows that belong to the options trained by the last call, of every parameter divided among options.
 
-    def _passes(self, tensordict: TensorDictBase, key: NestedKey) -> DoublePasses:
-        return double_passes(
-            self.option_network,
-            self.option_network,
-            (self.option_network_params, self.target_option_network_params),
-            (tensordict, tensordict.get(self.successor)),
-            key,
-            double=self.double_dqn,
+        Empty if all options are trained, or if no :class:`~torchrl_dceo.modules.networks.OptionNet` declares how
+        its parameters are divided.
+        """
+        if not self._options:
+            return []
+        parameters = self.option_network_params
+        return [
+            TrainedRows(parameters.get(key), rows, self._options)
+            for key, rows in self._divided.items()
+        ]
+
+    def _values(self, tensordict: TensorDictBase, options: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The values of the options and actions at s, ``[*, N, A]``, and the bootstrap values at s', ``[*, N]``."""
+        online, online_next, target_next = self._passes(
+            tensordict, self.tensor_keys.option_action_value, options
         )
+        best = online_next.argmax(-1, keepdim=True)
+        return online, target_next.gather(-1, best).squeeze(-1)
+
+    def _passes(
+        self, tensordict: TensorDictBase, key: NestedKey, options: Tensor | None
+    ) -> DoublePasses:
+        if key not in self.option_network.out_keys:
+            raise KeyError(
+                f"{type(self).__name__} reads {key!r}, which the option actor does not write: it writes "
+                f"{list(self.option_network.out_keys)}, name one of them with set_keys"
+            )
+        parameters: tuple[Parameters, Parameters] = (
+            self.option_network_params,
+            self.target_option_network_params,
+        )
+        if options is not None and self._divided:
+            rows = {entry: _rows(options, size) for entry, size in self._divided.items()}
+            parameters = (with_rows(parameters[0], rows), with_rows(parameters[1], rows))
+        with self._expecting(options):
+            passes = double_passes(
+                self.option_network,
+                self.option_network,
+                parameters,
+                (tensordict, tensordict.get(self.tensor_keys.successor)),
+                key,
+                double=self.double_dqn,
+            )
+        if options is not None and not self._divided:
+            dim = passes.online.ndim - self._option_dims
+            passes = DoublePasses(*(each.index_select(dim, options) for each in passes))
+        return passes
+
+    _option_dims = 2  # of an output from its options on
+
+    @contextmanager
+    def _expecting(self, options: Tensor | None) -> Iterator[None]:
+        """Heads that check the number of options expect the chosen ones."""
+        heads: list[OptionHead] = []
+        if options is not None and self._divided:
+            heads = [m for m in self.option_network.modules() if isinstance(m, OptionHead)]
+        try:
+            for head in heads:
+                head.num_options = len(self._options)
+            yield
+        finally:
+            for head in heads:
+                head.num_options = self.num_options
 
     def _discount(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
         r"""What the next value counts, :math:`\gamma^m (1 - \text{terminated})`, ``[*, 1]``.
 
-        In place of the estimator's own ``value_estimate``, which would want every flag expanded to the reward's shape.
+        In place of the estimator's own ``value_estimate``, for which every flag would have to have the reward's shape.
         """
         keys = self.tensor_keys
         discount = self.value_estimator.gamma
-        single = self.successor != "next"
-        steps = None if single else tensordict.get(keys.steps_to_next_obs, None)
+        steps = None if self.single_step else tensordict.get(keys.steps_to_next_obs, None)
         if steps is not None:
             discount = discount ** steps.view(*reward.shape[:-1], 1)
-        following = tensordict.get(self.successor)
-        terminated = following.get(keys.terminated, None)
+        next_td = tensordict.get(keys.successor)
+        terminated = next_td.get(keys.terminated, None)
         if terminated is None:
-            terminated = following.get(keys.done)
+            terminated = next_td.get(keys.done)
         return discount * ~terminated
 
-    def _errors(self, tensordict: TensorDictBase, reward: Tensor) -> OptionErrors:
+    def _errors(
+        self, tensordict: TensorDictBase, reward: Tensor, options: Tensor | None
+    ) -> OptionErrors:
         """Compares the values of the actions taken with Eq. 1's :math:`Y`, for every option."""
-        values, next_value = self._values(tensordict)
-        action = self._action(tensordict, values.shape[:-2])
+        values, next_value = self._values(tensordict, options)
+        self._check_reward(reward, values.shape[:-2])
+        action = self._action(tensordict, values.shape[:-2], values.shape[-1])
         index = action[..., None, None].expand(*values.shape[:-1], 1)
         taken = values.gather(-1, index).squeeze(-1)
         target = reward + self._discount(tensordict, reward) * next_value
@@ -225,34 +344,27 @@ class OptionDQNLoss(LossModule):
         value = taken.detach()
         return OptionErrors(error, value, target, priority=(value - target).square())
 
-    def _options_trained(self, device: torch.device) -> Tensor | None:
+    def _draw_options(self) -> Tensor | None:
+        """The options to be trained, drawn on the host, which has to know which rows of the parameters will move."""
         if self.options_per_update is None:
             return None
-        return torch.randperm(self.num_options, device=device)[: self.options_per_update]
+        options = torch.randperm(self.num_options)[: self.options_per_update]
+        self._options = tuple(options.tolist())
+        return options
 
     @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Computes the loss from a batch that carries ``option_reward``."""
         keys = self.tensor_keys
-        reward = tensordict.get(keys.option_reward, None)
-        if reward is None:
-            raise KeyError(
-                f"{type(self).__name__} reads {keys.option_reward!r}, which is not in the batch: run a reward module "
-                "such as EigenReward before it"
-            )
-        if reward.shape[-1] != self.num_options:
-            raise ValueError(
-                f"the batch holds rewards for {reward.shape[-1]} options but the actor has {self.num_options}"
-            )
-        errors = self._errors(tensordict, reward.detach())
-        trained = self._options_trained(reward.device)
-        error = errors.loss if trained is None else errors.loss[..., trained]
-        per_transition = error.sum(-1)
-
+        reward = self._reward(tensordict)
+        options = self._draw_options()
+        if options is not None:
+            options = options.to(reward.device)
+            reward = reward.index_select(-1, options)
+        errors = self._errors(tensordict, reward, options)
         loss = self._reduce_loss(
-            per_transition, tensordict=tensordict, weights=weights_of(self, tensordict)
+            errors.loss.sum(-1), tensordict=tensordict, weights=weights_of(self, tensordict)
         )
-
         batch = tuple(range(reward.ndim - 1))
         tensordict.set(keys.priority, errors.priority.mean(-1, keepdim=True))
         diagnostics = {
@@ -263,9 +375,82 @@ class OptionDQNLoss(LossModule):
         self._clear_weakrefs(tensordict, "option_network_params", "target_option_network_params")
         return TensorDict({"loss_option": loss, **diagnostics})
 
-    def _action(self, tensordict: TensorDictBase, shape: torch.Size) -> Tensor:
+    def _reward(self, tensordict: TensorDictBase) -> Tensor:
+        key = self.tensor_keys.option_reward
+        reward = tensordict.get(key, None)
+        if reward is None:
+            raise KeyError(
+                f"{type(self).__name__} reads {key!r}, which is not in the batch: run a reward module such as "
+                "EigenReward before it"
+            )
+        if reward.shape[-1] != self.num_options:
+            raise ValueError(
+                f"the batch holds rewards for {reward.shape[-1]} options but the actor has {self.num_options}"
+            )
+        return reward.detach()
+
+    def _check_reward(self, reward: Tensor, shape: torch.Size) -> None:
+        if reward.shape[:-1] != shape:
+            raise ValueError(
+                f"{self.tensor_keys.option_reward!r} must hold one reward for each option of each of the "
+                f"{tuple(shape)} transitions, got the shape {tuple(reward.shape)}"
+            )
+
+    def _action(self, tensordict: TensorDictBase, shape: torch.Size, num_actions: int) -> Tensor:
         """The taken action as an index, in the shape of the batch."""
-        action = tensordict.get(self.tensor_keys.action)
+        key = self.tensor_keys.action
+        action = tensordict.get(key, None)
+        if action is None:
+            raise KeyError(
+                f"{type(self).__name__} reads {key!r}, which is not in the batch: store the action with the steps"
+            )
+        coded = (*shape, num_actions)
         if self.action_space == "one_hot":
-            action = action.to(torch.int64).argmax(-1)
+            if action.shape != coded:
+                raise ValueError(
+                    f"action_space='one_hot' needs actions of shape {coded}, got {tuple(action.shape)}: pass "
+                    "action_space='categorical' for indices"
+                )
+            return action.to(torch.int64).argmax(-1)
+        if action.shape not in (shape, (*shape, 1)):
+            raise ValueError(
+                f"action_space='categorical' needs actions of shape {tuple(shape)}, got {tuple(action.shape)}: pass "
+                "action_space='one_hot' for one-hot actions"
+            )
         return action.reshape(shape)
+
+
+def _rows(options: Tensor, size: int) -> Tensor:
+    """The rows of some options, in a parameter with ``size`` rows for each."""
+    if size == 1:
+        return options
+    return (options[:, None] * size + torch.arange(size, device=options.device)).flatten()
+
+
+def _described(
+    actor: nn.Module, num_options: int | None, action_space: ActionSpace | TensorSpec | None
+) -> tuple[int, ActionSpace]:
+    """The number of options and the action space: as given, or those of the option actor inside a module."""
+    known = next((m for m in actor.modules() if isinstance(m, OptionQValueActor)), None)
+    if num_options is None:
+        if known is None:
+            raise ValueError(
+                f"num_options is not known from a {type(actor).__name__}: pass num_options"
+            )
+        num_options = known.num_options
+    elif known is not None and num_options != known.num_options:
+        raise ValueError(f"num_options={num_options}, but the actor has {known.num_options}")
+    if action_space is None:
+        if known is None:
+            raise ValueError(
+                f"action_space is not known from a {type(actor).__name__}: pass action_space='categorical' or "
+                "'one_hot'"
+            )
+        return num_options, known.action_space
+    if isinstance(action_space, TensorSpec):
+        action_space = "one_hot" if isinstance(action_leaf(action_space), OneHot) else "categorical"
+    if action_space not in ("categorical", "one_hot"):
+        raise ValueError(
+            f"action_space must be 'categorical', 'one_hot' or a spec, got {action_space!r}"
+        )
+    return num_options, action_space

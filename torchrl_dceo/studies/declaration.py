@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,8 @@ from torchrl_dceo.typos import choices
 
 __all__ = ["Grid", "Job", "Method", "Preset", "Script", "Study"]
 
+_FOLDER = re.compile(r"\w[\w .,+=()-]*")
+
 
 @dataclass(frozen=True)
 class Job:
@@ -17,12 +20,12 @@ class Job:
 
     Attributes:
         name (str): the folder, within those of the study's runs.
-        script (str): the program, from the root of the repository: ``"recipes/nine_rooms.py"``.
+        program (str): a module, run as ``python -m``, or the path of a Python file: ``"torchrl_dceo"``.
         arguments (tuple of str): of the program; ``{folder}`` in them stands for the run's folder.
-        continued (tuple of str): the arguments that go on with a run that was begun; those of the start for a program
-            that cannot, which is then repeated whole.
-        hydra (bool): whether it is a recipe whose arguments Hydra reads.
-        world, agent, seed (optional): of a run of an agent.
+        continued (tuple of str): the arguments that resume a run that was begun; those of the start for a program
+            that cannot resume, which is then repeated whole.
+        hydra (bool): whether Hydra reads the arguments.
+        environment, agent, seed (optional): of a run of an agent, as the study calls them.
         frames (int, optional): how long a run of an agent is.
         minutes (float, optional): about how long a script takes on one core.
 
@@ -30,15 +33,15 @@ class Job:
         >>> from torchrl_dceo.studies import Grid
         >>> job = next(Grid("nine_rooms", ["dceo"], seeds=3, total_frames=1000).jobs())
         >>> job.name, job.command("runs/mine").split(" run_dir=")[0]
-        ('nine_rooms/dceo/seed_0', 'python recipes/nine_rooms.py agent=dceo seed=0 total_frames=1000')
+        ('nine_rooms/dceo/seed_0', 'python -m torchrl_dceo train env=nine_rooms agent=dceo seed=0 total_frames=1000')
     """
 
     name: str
-    script: str
+    program: str
     arguments: tuple[str, ...]
     continued: tuple[str, ...]
     hydra: bool = False
-    world: str | None = None
+    environment: str | None = None
     agent: str | None = None
     seed: int | None = None
     frames: int | None = None
@@ -47,7 +50,18 @@ class Job:
     def command(self, folder: str) -> str:
         """The command as a person types it."""
         given = [argument.replace("{folder}", folder) for argument in self.arguments]
-        return shlex.join(["python", self.script, *given])
+        return shlex.join(["python", *program_arguments(self.program), *given])
+
+
+def program_arguments(program: str) -> list[str]:
+    """How Python is told to run a program: a module by its name, a file by its path.
+
+    Examples:
+        >>> from torchrl_dceo.studies.declaration import program_arguments
+        >>> program_arguments("torchrl_dceo"), program_arguments("mine/train.py")
+        (['-m', 'torchrl_dceo'], ['mine/train.py'])
+    """
+    return [program] if program.endswith(".py") else ["-m", program]
 
 
 @dataclass(frozen=True)
@@ -72,31 +86,41 @@ class Method:
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of a recipe: every method with every seed.
+    """Training runs in an environment: every method with every seed.
 
     Args:
-        recipe (str): ``recipes/<recipe>.py``.
+        env (str): its name on the command line of training: ``"nine_rooms"``.
         methods (sequence of Method or str): the agents.
         seeds (int or sequence of int): how many from 0 on, or which.
         total_frames (int): of a run, discovery included.
         overrides (sequence of str, optional): what all runs have, as on the command line.
-        world (str, optional): what the world is called in the study. Default: the recipe's name.
+        label (str, optional): what the environment is called in the study. Default: its name.
+        program (str, optional): what trains; it is given ``train`` if it is the package, and ``env=``, ``agent=``,
+            ``seed=`` and so on. Default: ``"torchrl_dceo"``.
     """
 
-    recipe: str
+    env: str
     methods: Sequence[Method | str]
     seeds: int | Sequence[int]
     total_frames: int
     overrides: Sequence[str] = ()
-    world: str | None = None
+    label: str | None = None
+    program: str = "torchrl_dceo"
+
+    @property
+    def name(self) -> str:
+        """What the study calls the environment."""
+        return self.label or self.env
 
     def jobs(self) -> Iterator[Job]:
         """The runs, seed by seed: so that an interrupted study has all methods with the first seeds."""
-        world = self.world or self.recipe
+        command = ("train",) if self.program == "torchrl_dceo" else ()
         methods = [Method(given) if isinstance(given, str) else given for given in self.methods]
         for seed in self.seed_list:
             for method in methods:
                 arguments = (
+                    *command,
+                    f"env={self.env}",
                     f"agent={method.agent}",
                     f"seed={seed}",
                     f"total_frames={self.total_frames}",
@@ -104,12 +128,12 @@ class Grid:
                     *method.overrides,
                 )
                 yield Job(
-                    name=f"{world}/{method.name}/seed_{seed}",
-                    script=f"recipes/{self.recipe}.py",
+                    name=f"{self.name}/{method.name}/seed_{seed}",
+                    program=self.program,
                     arguments=(*arguments, "run_dir={folder}", "hydra.run.dir={folder}"),
                     continued=(*arguments, "resume={folder}", "hydra.run.dir={folder}"),
                     hydra=True,
-                    world=world,
+                    environment=self.name,
                     agent=method.name,
                     seed=seed,
                     frames=self.total_frames,
@@ -123,28 +147,25 @@ class Grid:
 
 @dataclass(frozen=True)
 class Script:
-    """A program that does its part of a study in one go and writes pictures and tables into the folder it is given.
+    """A program that does its part of a study in one go and writes figures and tables into the folder it is given.
 
     Args:
         name (str): what the part is called.
-        script (str): from the root of the repository: ``"examples/evolution.py"``.
+        program (str): a module, run as ``python -m``, or the path of a Python file:
+            ``"torchrl_dceo.studies.experiments.tabular"``.
         arguments (sequence of str): ``{folder}`` in them stands for the folder.
         minutes (float): about how long it takes on one core.
-        hydra (bool, optional): whether Hydra reads the arguments. Default: ``False``.
     """
 
     name: str
-    script: str
+    program: str
     arguments: Sequence[str]
     minutes: float
-    hydra: bool = False
 
     def jobs(self) -> Iterator[Job]:
         """The one run that it is."""
         given = tuple(self.arguments)
-        yield Job(
-            self.name, self.script, given, continued=given, hydra=self.hydra, minutes=self.minutes
-        )
+        yield Job(self.name, self.program, given, continued=given, minutes=self.minutes)
 
 
 @dataclass(frozen=True)
@@ -161,6 +182,10 @@ class Preset:
 
     def jobs(self) -> list[Job]:
         """All its runs."""
+        for part in self.parts:
+            check_folder_name("a part of a study", part.name)
+            for method in part.methods if isinstance(part, Grid) else ():
+                check_folder_name("an agent of a study", _name(method))
         jobs = [job for part in self.parts for job in part.jobs()]
         names = [job.name for job in jobs]
         for name in names:
@@ -171,21 +196,21 @@ class Preset:
     def restricted(
         self,
         *,
-        worlds: Sequence[str] = (),
+        environments: Sequence[str] = (),
         agents: Sequence[str] = (),
         seeds: Sequence[int] = (),
     ) -> Preset:
-        """The preset with these worlds and agents only, and with these seeds instead of its own; empty: as it is."""
+        """The preset with these environments and agents only, and these seeds in place of its own; empty: as it is."""
         grids = [part for part in self.parts if isinstance(part, Grid)]
         if not grids and (agents or seeds):
             raise ValueError("this study runs whole scripts: it has no agents or seeds to choose")
-        known = list(dict.fromkeys(_world(part) for part in self.parts))
-        _check("world", worlds, known)
+        known = list(dict.fromkeys(part.name for part in self.parts))
+        _check("environment of this study", environments, known)
         names = [_name(method) for grid in grids for method in grid.methods]
         _check("agent of this study", agents, list(dict.fromkeys(names)))
         parts: list[Grid | Script] = []
         for part in self.parts:
-            if worlds and _world(part) not in worlds:
+            if environments and part.name not in environments:
                 continue
             if isinstance(part, Grid):
                 methods = [m for m in part.methods if not agents or _name(m) in agents]
@@ -194,12 +219,25 @@ class Preset:
                     continue
             parts.append(part)
         if not parts:
-            raise ValueError(f"no run of this study has {', '.join(agents)} in {', '.join(worlds)}")
+            raise ValueError(
+                f"no run of this study has {', '.join(agents)} in {', '.join(environments)}"
+            )
         return replace(self, parts=parts)
 
 
-def _world(part: Grid | Script) -> str:
-    return part.name if isinstance(part, Script) else part.world or part.recipe
+def check_folder_name(kind: str, name: str) -> None:
+    """Refuses a name that is no plain folder: it could lead out of the folder of the study.
+
+    Examples:
+        >>> from torchrl_dceo.studies.declaration import check_folder_name
+        >>> check_folder_name("a study", "../mine")
+        Traceback (most recent call last):
+        ValueError: '../mine' cannot name a study: it becomes a folder, so use letters, digits, spaces and . , + = ( ) -
+    """
+    if not isinstance(name, str) or not _FOLDER.fullmatch(name) or len(name) > 100:
+        raise ValueError(
+            f"{name!r} cannot name {kind}: it becomes a folder, so use letters, digits, spaces and . , + = ( ) -"
+        )
 
 
 def _name(method: Method | str) -> str:
@@ -239,6 +277,10 @@ class Study:
     question: str
     presets: Mapping[str, Preset]
     metrics: Sequence[str] = field(default=("eval_return", "train_return", "coverage"))
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.presets):
+            check_folder_name("a study or a preset", name)
 
     def preset(self, name: str) -> Preset:
         """One of its sizes."""

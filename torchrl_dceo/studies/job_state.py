@@ -1,4 +1,4 @@
-"""The state of a study on disk: what every run's folder says."""
+"""The state of a study on disk: what is in every run's folder, also if it is damaged."""
 
 from __future__ import annotations
 
@@ -11,15 +11,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torchrl_dceo.studies import worker
-from torchrl_dceo.studies.declaration import Job
+from torchrl_dceo.studies.declaration import Job, program_arguments
 
-__all__ = ["Progress", "RunState", "State", "mark_failed", "prepare", "read_run", "read_state"]
+__all__ = [
+    "DamagedRun",
+    "Progress",
+    "RunState",
+    "State",
+    "damage",
+    "mark_failed",
+    "prepare",
+    "read_run",
+    "read_state",
+]
 
 State = Literal["waiting", "running", "done", "failed", "interrupted"]
-# A recipe's run was begun if one of these is there: it goes on from its newest checkpoint then.
-_BEGUN = ("run.json", "progress.csv")
+# A training run was begun if one of these is there: it is resumed from its newest checkpoint then.
+_PROGRESS = "progress.csv"
+_BEGUN = ("run.json", _PROGRESS)
+_REPEAT = "remove the folder of the run to repeat it"
 # What makes a run another one.
-_SAME = ("script", "arguments")
+_SAME = ("program", "arguments")
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,6 @@ class RunState:
 def prepare(
     job: Job,
     folder: Path,
-    recipes: Path,
     *,
     threads: int = 1,
     commit: str | None = None,
@@ -66,7 +77,6 @@ def prepare(
     Args:
         job (Job): the run.
         folder (Path): its folder.
-        recipes (Path): where the recipes are.
 
     Keyword Args:
         threads (int, optional): of its process. Default: ``1``.
@@ -74,25 +84,29 @@ def prepare(
         keep_checkpoints (bool, optional): also once it is done: each holds the whole replay. Default: ``False``.
 
     Raises:
-        ValueError: if a run with other settings was begun there.
+        ValueError: if a run with other settings was begun there, or its program is a file that is not there.
+        DamagedRun: if the folder cannot be used.
     """
-    script = script_path(job, recipes)
-    if not script.is_file():
-        raise ValueError(
-            f"there is no {job.script} beside the package ({script}): say where the recipes are, --recipes DIR"
-        )
+    program = job.program
+    if program.endswith(".py"):
+        program = os.path.abspath(program)
+        if not os.path.isfile(program):
+            raise ValueError(f"there is no file {program}, the program of {job.name}")
     described = {
-        "script": job.script,
+        "program": program,
         "arguments": list(job.arguments),
         "continued": list(job.continued),
         "hydra": job.hydra,
         "begun": list(_BEGUN) if job.continued != job.arguments else [],
-        "program": [sys.executable, "-W", "ignore", str(script)],
-        "cwd": str(script.parent.parent),
+        "python": [sys.executable, "-W", "ignore", *program_arguments(program)],
+        "cwd": os.getcwd(),
         "env": _environment(threads),
         "dropped": [] if keep_checkpoints else ["checkpoints"],
         "commit": commit,
     }
+    problem = damage(folder)
+    if problem:
+        raise DamagedRun(problem)
     before = worker.read_json(folder / worker.JOB)
     if before and (folder / worker.STATE).exists():
         for name in _SAME:
@@ -102,14 +116,50 @@ def prepare(
                     "choose another --out, or remove it"
                 )
     folder.mkdir(parents=True, exist_ok=True)
-    if before != described and read_state(folder) not in ("done", "running"):
+    run = read_run(folder)
+    if before != described and run.state not in ("done", "running"):
         worker.write_json(folder / worker.JOB, described)
+    if run.state == "failed":
+        # A state that claims more than the folder holds would keep a worker from repeating the run.
+        mark_failed(folder, run.reason)
 
 
-def script_path(job: Job, recipes: Path) -> Path:
-    """Where the program of a job is: a recipe in the folder of recipes, anything else from the root beside it."""
-    head, _, rest = job.script.partition("/")
-    return recipes / rest if head == "recipes" else recipes.parent / job.script
+class DamagedRun(Exception):
+    """The folder of a run is not what a study has made: the run cannot be started, other runs can."""
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with the folder of a run, in one sentence; empty if nothing is.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from torchrl_dceo.studies.job_state import damage
+        >>> with tempfile.TemporaryDirectory() as name:
+        ...     (pathlib.Path(name) / "job.lock").mkdir()
+        ...     damage(pathlib.Path(name))
+        'job.lock is not a file: remove the folder of the run to repeat it'
+    """
+    if not folder.exists():
+        # A file in the place of a folder above it is found only by a look at that.
+        above = next((parent for parent in folder.parents if parent.exists()), folder)
+        return "" if above.is_dir() else f"{above} is not a folder: remove it to run this"
+    if not folder.is_dir():
+        return "there is a file in the place of its folder: remove it to run this"
+    for name in (worker.JOB, worker.LOCK, worker.STATE, worker.LOG):
+        path = folder / name
+        if path.exists() and not (path.is_file() or path.is_char_device()):
+            return f"{name} is not a file: {_REPEAT}"
+    if (folder / worker.JOB).exists():
+        job = worker.read_json(folder / worker.JOB)
+        arguments = [job.get(name) for name in ("arguments", "continued", "begun", "python")]
+        whole = isinstance(job.get("program"), str) and all(map(_is_list_of_str, arguments))
+        if not whole:
+            return f"{worker.JOB} does not describe a run: {_REPEAT}"
+    return ""
+
+
+def _is_list_of_str(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -120,8 +170,8 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    old = [before.get("script"), *before.get("arguments", [])]
-    new = [now["script"], *now["arguments"]]
+    old = [before.get("program"), *before.get("arguments", [])]
+    new = [now["program"], *now["arguments"]]
     gone = [str(value) for value in old if value not in new]
     come = [value for value in new if value not in old]
     if not gone and not come:
@@ -130,7 +180,11 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def read_state(folder: Path) -> State:
-    """What a run is doing, whatever happened to those who were to say so."""
+    """What a run is doing, whatever happened to the processes that were to write it down."""
+    return read_run(folder).state
+
+
+def _stored_state(folder: Path) -> State:
     if worker.is_held(folder / worker.LOCK):
         return "running"
     stored = worker.read_json(folder / worker.STATE).get("state", "waiting")
@@ -140,18 +194,37 @@ def read_state(folder: Path) -> State:
 
 
 def read_run(folder: Path) -> RunState:
-    """All that a run's folder says."""
-    state, stored = read_state(folder), worker.read_json(folder / worker.STATE)
-    seconds = stored.get("ended", math.nan) - stored.get("began", math.nan)
+    """All that a run's folder holds; a folder that is damaged counts as a run that failed."""
+    problem = damage(folder)
+    if problem:
+        return RunState("failed", Progress(), reason=problem)
+    state, stored = _stored_state(folder), worker.read_json(folder / worker.STATE)
+    seconds = _number(stored.get("ended")) - _number(stored.get("began"))
+    # Only a training run, which can be resumed, has a log of frames.
+    job, progress = worker.read_json(folder / worker.JOB), Progress()
+    trains = not job or bool(job["begun"])
+    try:
+        progress = read_progress_end(folder) if trains else progress
+    except ValueError as error:
+        if state != "running":
+            return RunState("failed", progress, seconds, f"{error}: {_REPEAT}")
+    if state == "done" and job and trains and not progress.frames:
+        reason = f"it is marked as done, but {_PROGRESS} holds no row: {_REPEAT}"
+        return RunState("failed", progress, seconds, reason)
     reason = ""
     if state == "failed":
-        said = last_line(folder / worker.LOG)
-        reason = "; ".join(filter(None, (stored.get("reason", ""), said)))
-    return RunState(state, read_progress_end(folder), seconds, reason)
+        parts = (str(stored.get("reason", "")), last_line(folder / worker.LOG))
+        reason = "; ".join(dict.fromkeys(filter(None, parts)))
+    return RunState(state, progress, seconds, reason)
+
+
+def _number(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number else math.nan
 
 
 def mark_failed(folder: Path, reason: str) -> None:
-    """Writes down that a run failed whose worker could not: it was killed, or never came to life."""
+    """Writes down that a run failed whose worker could not: it was killed, or never started."""
     stored = worker.read_json(folder / worker.STATE)
     worker.write_json(folder / worker.STATE, {**stored, "state": "failed", "reason": reason})
 
@@ -166,26 +239,38 @@ def last_line(path: Path) -> str:
 
 
 def read_progress_end(folder: Path) -> Progress:
-    """How far a run is, from the last whole row of its log."""
-    path = folder / "progress.csv"
-    try:
-        with path.open() as file:
-            names = file.readline().strip().split(",")
-    except OSError:
+    """How far a run is, from the last whole row of its log.
+
+    Raises:
+        ValueError: if the log is not one.
+    """
+    path = folder / _PROGRESS
+    if not path.exists():
         return Progress()
+    try:
+        with path.open("rb") as file:
+            head = file.readline(65_536)
+    except OSError as error:
+        raise ValueError(f"{_PROGRESS} cannot be read ({error.strerror})") from None
+    names = head.decode(errors="replace").strip().split(",")
     rows = _tail(path).split("\n")[:-1]
-    values = rows[-1].split(",") if rows else []
-    row = dict(zip(names, values, strict=False))
+    if not head.endswith(b"\n") and not rows:
+        return Progress()  # its first line is being written
+    if "frames" not in names:
+        raise ValueError(f"{_PROGRESS} is not a log: its first line has no column frames")
+    if b"\n" in head and len(rows) == 1 and rows[0].strip() == ",".join(names):
+        return Progress()  # no row yet
+    row = dict(zip(names, rows[-1].split(","), strict=False))
     try:
         return Progress(int(float(row["frames"])), float(row.get("seconds") or 0.0))
-    except (KeyError, ValueError):
-        return Progress()
+    except (KeyError, ValueError, OverflowError):
+        raise ValueError(f"{_PROGRESS} is damaged: its last row is {rows[-1][:40]!r}") from None
 
 
 def _tail(path: Path, size: int = 8192) -> str:
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-            return file.read().decode(errors="replace")
+            return file.read(size).decode(errors="replace")
     except OSError:
         return ""

@@ -1,17 +1,23 @@
-"""Where results come from: versions, commit, and the exact commands."""
+"""Where results come from: versions, commit, the exact commands, and what a folder of results holds of them."""
 
 from __future__ import annotations
 
+import json
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torchrl_dceo
 from torchrl_dceo.studies.declaration import Job
 
-__all__ = ["commands", "commit", "versions"]
+__all__ = ["Provenance", "commands", "commit", "read_provenance", "versions"]
+
+STUDY_FILE = "study.json"
 
 _PACKAGES = (
     "torch",
@@ -22,7 +28,6 @@ _PACKAGES = (
     "minigrid",
     "ale-py",
     "miniworld",
-    "rliable",
 )
 
 
@@ -67,21 +72,112 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def commands(jobs: Sequence[Job], folder: Callable[[Job], str]) -> list[str]:
-    """The commands of single runs: one for each agent in each world, and which other seeds there are.
+    """The commands of single runs: one for each agent in each environment, and which other seeds there are.
 
     Examples:
         >>> from torchrl_dceo.studies import Grid
         >>> from torchrl_dceo.studies.provenance import commands
         >>> for line in commands(list(Grid("maze", ["ddqn"], 3, 100).jobs()), lambda job: job.name):
         ...     print(line.partition(" run_dir")[0], line.partition("  ")[2])
-        python recipes/maze.py agent=ddqn seed=0 total_frames=100 # and seeds 1, 2
+        python -m torchrl_dceo train env=maze agent=ddqn seed=0 total_frames=100 # and seeds 1, 2
     """
     groups: dict[tuple[str, str | None], list[Job]] = {}
     for job in jobs:
-        groups.setdefault((job.world or job.name, job.agent), []).append(job)
+        groups.setdefault((job.environment or job.name, job.agent), []).append(job)
     lines = []
     for same in groups.values():
         others = ", ".join(str(job.seed) for job in same[1:])
         note = f"  # and seed{'s' * (len(same) > 2)} {others}" if others else ""
         lines.append(same[0].command(folder(same[0])) + note)
     return lines
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a folder says about itself.
+
+    Attributes:
+        title (str): by ``study.json``, the README's heading, or the folder's name.
+        summary (str): the study's question; empty if it says none.
+        commands (list of str): that made it.
+        facts (dict of str to str): preset, commit, seeds and the like.
+        versions (dict of str to str): of packages.
+        runs (list of dict): state, frames and command of each run, as ``study.json`` has them.
+    """
+
+    title: str
+    summary: str = ""
+    commands: list[str] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read_provenance(folder: Path) -> Provenance:
+    """Reads ``study.json`` and ``README.md``, as far as a folder has them.
+
+    Raises:
+        ValueError: if ``study.json`` is no JSON object.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from torchrl_dceo.studies.provenance import read_provenance
+        >>> with tempfile.TemporaryDirectory() as name:
+        ...     folder = pathlib.Path(name)
+        ...     text = "# Maze\\n\\n    python -m torchrl_dceo train env=maze\\n\\nCommit `7ece472`."
+        ...     _ = (folder / "README.md").write_text(text)
+        ...     found = read_provenance(folder)
+        >>> found.title, found.commands, found.facts
+        ('Maze', ['python -m torchrl_dceo train env=maze'], {'Commit': '7ece472'})
+    """
+    study = _study(folder / STUDY_FILE)
+    readme = folder / "README.md"
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    heading = re.search(r"^# (.+)$", text, re.MULTILINE)
+    commits = (
+        study.get("commits")
+        or study.get("commit")
+        or re.findall(r"[Cc]ommits? `([0-9a-f]{7,40})`", text)
+    )
+    commands = [str(study["command"])] if study.get("command") else []
+    commands += [str(line) for line in study.get("commands") or []]
+    named = {
+        "Preset": study.get("preset"),
+        "Size": study.get("size"),
+        "Seeds": study.get("seeds"),
+        "Commit": commits,
+        "Runs done": _done(study),
+        "Written": study.get("written"),
+    }
+    return Provenance(
+        title=str(study.get("title") or (heading[1] if heading else folder.resolve().name)),
+        summary=str(study.get("question") or ""),
+        commands=list(dict.fromkeys(commands or re.findall(r"^    (\S.*)$", text, re.MULTILINE))),
+        facts={name: _plain(value) for name, value in named.items() if value},
+        versions={str(k): str(v) for k, v in dict(study.get("versions") or {}).items()},
+        runs=[run for run in study.get("runs") or [] if isinstance(run, dict)],
+    )
+
+
+def _study(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error}): delete it or write it again") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, got a {type(found).__name__}")
+    return found
+
+
+def _done(study: dict[str, Any]) -> str | None:
+    if "done" not in study or not study.get("runs"):
+        return None
+    return f"{study['done']} of {len(study['runs'])}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(dict.fromkeys(str(one) for one in value))
+    return str(value)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from torchrl_dceo.analysis.statistics.comparison import collect_run
 from torchrl_dceo.analysis.statistics.figures import compare
 from torchrl_dceo.studies.declaration import Job
-from torchrl_dceo.studies.display import clock
-from torchrl_dceo.studies.job_state import RunState, read_progress_end
+from torchrl_dceo.studies.job_state import RunState
 from torchrl_dceo.studies.provenance import commands, versions
 from torchrl_dceo.studies.report import make_report
-from torchrl_dceo.studies.runner import StudyRun
+from torchrl_dceo.studies.runner import StudyRun, clock
 from torchrl_dceo.studies.worker import JOB, read_json
 
 __all__ = ["Results", "make_results"]
@@ -35,7 +36,7 @@ class Results:
 
     Attributes:
         folder (Path): where.
-        figures (list of Path): of runs of agents, one for each world.
+        figures (list of Path): of runs of agents, one for each environment.
         pictures (list of Path): of scripts.
         tables (list of Path): of scripts.
         page (Path, optional): the report, if it could be made.
@@ -62,12 +63,13 @@ def make_results(study: StudyRun, command: str) -> Results:
     if all(run.state == "waiting" for run in states.values()):
         raise ValueError(f"no run of {study.study.name} has begun yet: there is nothing to draw")
     results.folder.mkdir(parents=True, exist_ok=True)
-    runs = _collect(study, results)
+    runs = _collect(study, states, results)
     if runs:
         _compare(study, results)
     for job in study.jobs:
-        if job.world is None:
-            _copy(study.folders.folder(job), results.folder / job.name, results)
+        folder = study.folders.folder(job)
+        if job.environment is None and folder.is_dir():
+            _copy(folder, results.folder / job.name, results)
     origin = _origin(study, states, command)
     (results.folder / "study.json").write_text(json.dumps(origin, indent=1) + "\n")
     (results.folder / "README.md").write_text(_readme(origin, results, study.study.metrics))
@@ -75,26 +77,30 @@ def make_results(study: StudyRun, command: str) -> Results:
     return results
 
 
-def _collect(study: StudyRun, results: Results) -> dict[tuple[str, str, int], Path]:
+def _collect(
+    study: StudyRun, states: Mapping[str, RunState], results: Results
+) -> dict[tuple[str, str, int], Path]:
     """Puts the logs into the layout of comparisons, in the place of those of an earlier call."""
     runs: dict[tuple[str, str, int], Path] = {}
-    own = [job for job in study.jobs if job.world is not None]
-    for world, agent in dict.fromkeys((str(job.world), str(job.agent)) for job in own):
+    own = [job for job in study.jobs if job.environment is not None]
+    for world, agent in dict.fromkeys((str(job.environment), str(job.agent)) for job in own):
         for old in (results.folder / world / agent).glob("*"):
             if old.name == "config.yaml" or old.match("seed_*.csv"):
                 old.unlink()
     for job in own:
-        folder = study.folders.folder(job)
-        if not read_progress_end(folder).frames:
+        folder, run = study.folders.folder(job), states[job.name]
+        if not run.progress.frames:
+            if run.state == "failed":
+                results.missing.append(f"left out: {job.name}: {run.reason}")
             continue  # it has not written a row yet
         try:
-            collect_run(folder, results.folder / str(job.world), job.agent)
-        except (FileNotFoundError, ValueError) as error:
-            # Settings that the study leaves to the recipe may have changed between two seeds.
+            collect_run(folder, results.folder / str(job.environment), job.agent)
+        except (OSError, ValueError, csv.Error) as error:
+            # A damaged log; or defaults that the study leaves alone have changed between two seeds.
             results.missing.append(f"left out: {error}")
             continue
         assert job.seed is not None
-        runs[str(job.world), str(job.agent), job.seed] = folder
+        runs[str(job.environment), str(job.agent), job.seed] = folder
     return runs
 
 
@@ -123,7 +129,7 @@ def _origin(study: StudyRun, states: dict[str, RunState], command: str) -> dict[
     folder = study.folders.folder
     described = {job.name: read_json(folder(job) / JOB) for job in study.jobs}
     commits = {one["commit"] for one in described.values() if one.get("commit")}
-    grid = [job for job in study.jobs if job.world is not None]
+    grid = [job for job in study.jobs if job.environment is not None]
     return {
         "study": study.study.name,
         "title": study.study.title,
@@ -134,7 +140,7 @@ def _origin(study: StudyRun, states: dict[str, RunState], command: str) -> dict[
         "commands": commands(study.jobs, lambda job: _short(folder(job))),
         "commits": sorted(commits),
         "versions": versions(),
-        "worlds": list(dict.fromkeys(job.world for job in grid)),
+        "environments": list(dict.fromkeys(job.environment for job in grid)),
         "agents": list(dict.fromkeys(job.agent for job in grid)),
         "seeds": sorted({job.seed for job in grid if job.seed is not None}),
         "done": sum(run.state == "done" for run in states.values()),
@@ -146,7 +152,7 @@ def _origin(study: StudyRun, states: dict[str, RunState], command: str) -> dict[
 def _described(job: Job, run: RunState, folder: str) -> dict[str, Any]:
     seconds = run.progress.seconds or run.seconds
     return {
-        "world": job.world,
+        "environment": job.environment,
         "agent": job.agent,
         "seed": job.seed,
         "name": job.name,
@@ -169,17 +175,21 @@ def _readme(origin: dict[str, Any], results: Results, metrics: Sequence[str]) ->
     commit = ", ".join(f"`{name}`" for name in origin["commits"]) or "unknown"
     summary = results.folder / "summary.md"
     parts = [
-        f"# {origin['title']}",
-        f"{origin['question']} Preset `{origin['preset']}`: {origin['size']}.",
+        f"# {escaped(origin['title'])}",
+        f"{escaped(origin['question'])} Preset `{origin['preset']}`: {escaped(origin['size'])}.",
         f"    {origin['command']}",
         f"Commit {commit}, {packages}, Python {origin['versions']['python']}; {origin['done']} of "
         f"{len(origin['runs'])} runs done, {clock(seconds)} of computing in all.",
     ]
     if results.figures:
-        parts += [f"![{path.stem}]({_link(path, results.folder)})" for path in results.figures]
+        parts += [
+            f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.figures
+        ]
         reward_free = not any(name.endswith("return") for name in metrics)
         parts.append(_coverage(results.folder) if reward_free else summary.read_text().strip())
-    parts += [f"![{path.stem}]({_link(path, results.folder)})" for path in results.pictures]
+    parts += [
+        f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.pictures
+    ]
     for path in results.tables:
         table = _table(path)
         name = _link(path, results.folder)
@@ -193,16 +203,27 @@ def _coverage(folder: Path) -> str:
     """The table of a study without reward: states visited."""
     with (folder / "summary.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["measure"] == "final_coverage"]
-    lines = ["| world | agent | runs | states visited, IQM | mean | std |", f"|{'---|' * 6}"]
+    lines = ["| environment | agent | runs | states visited, IQM | mean | std |", f"|{'---|' * 6}"]
     for row in rows:
         spread = f"{row['iqm']} [{row['low']}, {row['high']}]" if row["low"] else row["iqm"]
         cells = (row["world"], row["agent"], row["runs"], spread, row["mean"], row["std"] or "–")
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(map(escaped, cells))} |")
     return "\n".join(lines)
 
 
+def escaped(text: str) -> str:
+    """A text as Markdown shows it: on one line, without tags of HTML, and without ending a cell of a table.
+
+    Examples:
+        >>> from torchrl_dceo.studies.results import escaped
+        >>> escaped("<b>a|b</b>")
+        '&lt;b&gt;a\\\\|b&lt;/b&gt;'
+    """
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+
+
 def _link(path: Path, folder: Path) -> str:
-    return os.path.relpath(path, folder)
+    return quote(os.path.relpath(path, folder))
 
 
 def _table(path: Path) -> str:
@@ -211,7 +232,7 @@ def _table(path: Path) -> str:
         rows = list(csv.reader(file))
     if not 1 < len(rows) <= _LONGEST_TABLE:
         return ""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines = [f"| {' | '.join(map(escaped, row))} |" for row in rows]
     return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])
 
 

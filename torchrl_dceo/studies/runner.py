@@ -1,18 +1,31 @@
-"""A study under way: which runs are left, starting them, watching them, saying what happened."""
+"""A study under way: which runs are left, starting and watching them, and the line that shows how far they are."""
 
 from __future__ import annotations
 
+import math
+import shutil
+import sys
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
-from torchrl_dceo.studies.declaration import Job, Preset, Study
+from torchrl_dceo.studies.declaration import Job, Preset, Study, check_folder_name
 from torchrl_dceo.studies.executors import Executor, Handle
-from torchrl_dceo.studies.job_state import RunState, mark_failed, prepare, read_run
+from torchrl_dceo.studies.job_state import (
+    DamagedRun,
+    RunState,
+    damage,
+    mark_failed,
+    prepare,
+    read_run,
+)
 from torchrl_dceo.studies.provenance import commit
+from torchrl_dceo.studies.worker import LOG
 
-__all__ = ["StudyFolders", "StudyRun", "Watcher", "find_recipes"]
+__all__ = ["StudyFolders", "StudyLine", "StudyRun", "Watcher", "clock", "seconds_left"]
 
 _POLL = 0.2  # seconds between looks at the workers
 _LOOK = 2.0  # seconds between looks at runs that others have started
@@ -34,6 +47,10 @@ class StudyFolders:
     preset: str
     results_dir: Path | None = None
 
+    def __post_init__(self) -> None:
+        for name in (self.study, self.preset):
+            check_folder_name("a study or a preset", name)
+
     @property
     def root(self) -> Path:
         """Of this study at this size."""
@@ -41,7 +58,7 @@ class StudyFolders:
 
     @property
     def runs(self) -> Path:
-        """A folder for each run, ``<world>/<agent>/seed_<k>``."""
+        """A folder for each run, ``<environment>/<agent>/seed_<k>``."""
         return self.root / "runs"
 
     @property
@@ -55,7 +72,7 @@ class StudyFolders:
 
 
 class Watcher(Protocol):
-    """Is told what happens in a study."""
+    """What is called when something happens in a study."""
 
     def ended(self, job: Job, run: RunState, folder: Path) -> None:
         """A run is done, or has failed."""
@@ -71,11 +88,11 @@ class StudyRun:
         study (Study): what is asked.
         preset (Preset): the runs.
         folders (StudyFolders): where they are.
-        recipes (Path): the folder of the recipes.
 
     Keyword Args:
         threads (int, optional): of each run. Default: ``1``.
         keep_checkpoints (bool, optional): also of runs that are done. Default: ``False``.
+        retries (int, optional): how often a run that fails is started again within one call. Default: ``0``.
     """
 
     def __init__(
@@ -83,17 +100,19 @@ class StudyRun:
         study: Study,
         preset: Preset,
         folders: StudyFolders,
-        recipes: Path,
         *,
         threads: int = 1,
         keep_checkpoints: bool = False,
+        retries: int = 0,
     ) -> None:
+        if retries < 0:
+            raise ValueError(f"retries must be at least 0, got {retries}")
         self.study = study
         self.preset = preset
         self.folders = folders
-        self.recipes = recipes
         self.threads = threads
         self.keep_checkpoints = keep_checkpoints
+        self.retries = retries
         self.jobs = preset.jobs()
 
     def state(self, job: Job) -> RunState:
@@ -107,20 +126,24 @@ class StudyRun:
     def run(self, executor: Executor, watcher: Watcher) -> bool:
         """Does all runs that are not done; returns whether all are then.
 
-        A run that fails is reported and stops no other; the next call tries it again. Runs that another process is
-        doing are waited for. Whatever ends this one, an interruption too, ends the runs that it has started.
+        A run that fails, also because its folder is damaged, is reported and stops no other; the next call tries it
+        again. Runs of another process are waited for. Whatever ends this one, an interruption too, ends the runs that
+        it has started.
         """
-        now = commit(self.recipes.parent)
+        now = commit(Path(__file__).parent)
+        damaged = []
         for job in self.jobs:
-            prepare(
-                job,
-                self.folders.folder(job),
-                self.recipes,
-                threads=self.threads,
-                commit=now,
-                keep_checkpoints=self.keep_checkpoints,
-            )
-        loop = _Loop(self, executor, watcher)
+            try:
+                prepare(
+                    job,
+                    self.folders.folder(job),
+                    threads=self.threads,
+                    commit=now,
+                    keep_checkpoints=self.keep_checkpoints,
+                )
+            except DamagedRun:
+                damaged.append(job)
+        loop = _Loop(self, executor, watcher, damaged)
         try:
             while loop.goes_on:
                 loop.start()
@@ -136,11 +159,20 @@ class StudyRun:
 class _Loop:
     """The runs of a study that are left: those that wait, those under way here, those under way elsewhere."""
 
-    def __init__(self, study: StudyRun, executor: Executor, watcher: Watcher) -> None:
+    def __init__(
+        self, study: StudyRun, executor: Executor, watcher: Watcher, damaged: Sequence[Job]
+    ) -> None:
         self.executor, self.watcher = executor, watcher
         self.folder = study.folders.folder
         self.runs = study.states()
-        self.waiting = [j for j in study.jobs if self.runs[j.name].state not in _NOT_OURS]
+        self.retries = dict.fromkeys((job.name for job in study.jobs), study.retries)
+        for job in damaged:
+            watcher.ended(job, self.runs[job.name], self.folder(job))
+        self.waiting = [
+            job
+            for job in study.jobs
+            if self.runs[job.name].state not in _NOT_OURS and job not in damaged
+        ]
         self.elsewhere = [j for j in study.jobs if self.runs[j.name].state == "running"]
         self.here: list[tuple[Job, Handle]] = []
         self._looked = -_LOOK
@@ -174,8 +206,11 @@ class _Loop:
             self.runs[job.name] = run
             if run.state == "running":
                 self.elsewhere.append(job)  # another worker has it
-            else:
-                self.watcher.ended(job, run, self.folder(job))
+                continue
+            self.watcher.ended(job, run, self.folder(job))
+            if run.state == "failed" and self.retries[job.name] and not damage(self.folder(job)):
+                self.retries[job.name] -= 1
+                self.waiting.append(job)
 
     def look(self, last: bool = False) -> None:
         """Reads how far the runs are, now and then."""
@@ -195,10 +230,14 @@ class _Loop:
 
     @staticmethod
     def _after(folder: Path, how: str) -> RunState:
-        """What a run is after its worker has ended; one that could not say so itself has failed."""
+        """What a run is after its worker has ended; one whose worker could not write it down has failed."""
         run = read_run(folder)
         if run.state in ("waiting", "interrupted"):
-            mark_failed(folder, f"its worker ended early: {how}")
+            reason = f"its worker ended early: {how}"
+            try:
+                mark_failed(folder, reason)
+            except OSError as error:  # a full disk: the study goes on without the file
+                return replace(run, state="failed", reason=f"{reason} ({error.strerror})")
             run = read_run(folder)
         return run
 
@@ -206,19 +245,145 @@ class _Loop:
 _NOT_OURS = ("done", "running")
 
 
-def find_recipes(given: Path | None = None) -> Path:
-    """The folder of the recipes: as given, or beside the package.
+class StudyLine:
+    """A line on a terminal that is written over, and a line above it for each run that ends.
+
+    On anything but a terminal the line comes once a minute.
+
+    Args:
+        jobs (sequence of Job): the study's runs.
+        stream (text stream, optional): default: standard error.
 
     Examples:
-        >>> from pathlib import Path
-        >>> from torchrl_dceo.studies.runner import find_recipes
-        >>> find_recipes(Path("/nowhere"))
-        Traceback (most recent call last):
-        FileNotFoundError: there are no recipes in /nowhere: say where they are, --recipes DIR
+        >>> import io
+        >>> from torchrl_dceo.studies import Grid
+        >>> from torchrl_dceo.studies.runner import StudyLine
+        >>> from torchrl_dceo.studies.job_state import Progress, RunState
+        >>> jobs = list(Grid("maze", ["dceo"], seeds=2, total_frames=100).jobs())
+        >>> line = StudyLine(jobs, io.StringIO())
+        >>> first, second = (RunState("running", Progress(50, 10.0)), RunState("waiting", Progress()))
+        >>> line.text({jobs[0].name: first, jobs[1].name: second}, parallel=1)
+        '[██████··················] 0/2 runs done  1 running  1 waiting  0:30 left  50/200 frames'
+        >>> line.text({jobs[0].name: first, jobs[1].name: second}, parallel=1, width=50)
+        '0/2 runs done  1 running  1 waiting  0:30 left'
     """
-    recipes = Path(__file__).parents[2] / "recipes" if given is None else given.absolute()
-    if not any(recipes.glob("*.py")):
-        raise FileNotFoundError(
-            f"there are no recipes in {recipes}: say where they are, --recipes DIR"
-        )
-    return recipes
+
+    def __init__(self, jobs: Sequence[Job], stream: TextIO | None = None) -> None:
+        self.jobs = jobs
+        self.stream = sys.stderr if stream is None else stream
+        self._live = self.stream.isatty()
+        self._shown = -math.inf
+
+    def ended(self, job: Job, run: RunState, folder: Path) -> None:
+        """Writes that a run is done, or why not and where its log is."""
+        took = "" if math.isnan(run.seconds) else f" ({clock(run.seconds)})"
+        text = f"done    {job.name}{took}"
+        if run.state != "done":
+            text = f"{run.state}  {job.name}: {run.reason}\n        its log: {folder / LOG}"
+        self._write(f"{text}\n")
+
+    def look(self, runs: Mapping[str, RunState], parallel: int) -> None:
+        """Shows how far the study is."""
+        now = time.monotonic()
+        if self._live:
+            self._write(self.text(runs, parallel, shutil.get_terminal_size().columns - 1))
+        elif now - self._shown >= 60:
+            self._shown = now
+            self._write(f"{self.text(runs, parallel)}\n")
+
+    def close(self) -> None:
+        """Leaves the line."""
+        if self._live:
+            self.stream.write("\n")
+            self.stream.flush()
+
+    def text(self, runs: Mapping[str, RunState], parallel: int, width: int | None = None) -> str:
+        """The line; without its bar, or the frames, or cut short, if it is to fit into so many columns."""
+        counts = Counter(run.state for run in runs.values())
+        total = sum(job.frames or 0 for job in self.jobs)
+        frames = sum(_frames(job, runs[job.name]) for job in self.jobs)
+        # Frames where there are any; a study of scripts only counts them.
+        share = frames / total if total else counts["done"] / max(1, len(self.jobs))
+        filled = int(24 * share)
+        bar = f"[{'█' * filled}{'·' * (24 - filled)}] "
+        parts = [
+            f"{counts['done']}/{len(self.jobs)} runs done",
+            *(
+                f"{counts[state]} {state}"
+                for state in ("running", "failed", "interrupted", "waiting")
+                if counts[state]
+            ),
+        ]
+        long = [f"{frames:,}/{total:,} frames"] if total else []
+        if counts["running"] or counts["waiting"]:
+            parts.append(f"{clock(seconds_left(self.jobs, runs, parallel))} left")
+        whole, bare = "  ".join([*parts, *long]), "  ".join(parts)
+        lines = [bar + whole, bar + bare, bare]
+        return next((line for line in lines if width is None or len(line) <= width), bare[:width])
+
+    def _write(self, text: str) -> None:
+        self.stream.write(f"\r\x1b[2K{text}" if self._live else text)
+        self.stream.flush()
+
+
+def seconds_left(jobs: Sequence[Job], runs: Mapping[str, RunState], parallel: int) -> float:
+    """About how long a study still takes, NaN if nothing is known yet.
+
+    A run is as fast as it was so far; one that has not begun as fast as others of its agent in its environment,
+    or else as all others are.
+
+    Examples:
+        >>> from torchrl_dceo.studies import Grid
+        >>> from torchrl_dceo.studies.runner import seconds_left
+        >>> from torchrl_dceo.studies.job_state import Progress, RunState
+        >>> jobs = list(Grid("maze", ["dceo", "ddqn"], seeds=2, total_frames=100).jobs())
+        >>> states = [RunState("done", Progress(100, 30.0)), RunState("running", Progress(50, 10.0))]
+        >>> states += [RunState("waiting", Progress())] * 2
+        >>> names = [job.name for job in jobs]
+        >>> seconds_left(jobs, dict(zip(names, states)), parallel=2)  # 10 + 30 + 20, two at a time
+        30.0
+    """
+    pace: dict[tuple[str | None, str | None], list[float]] = {}
+    for job in jobs:
+        progress = runs[job.name].progress
+        if progress.frames and progress.seconds:
+            pace.setdefault((job.environment, job.agent), []).append(
+                progress.seconds / progress.frames
+            )
+    everything = [value for values in pace.values() for value in values]
+    each = []
+    for job in jobs:
+        run = runs[job.name]
+        if run.state in ("done", "failed"):
+            continue
+        if job.frames is None:
+            each.append(60 * (job.minutes or 0.0))
+            continue
+        known = pace.get((job.environment, job.agent)) or everything
+        if not known:
+            return math.nan
+        own = run.progress.seconds / run.progress.frames if run.progress.frames else None
+        rate = own or sum(known) / len(known)
+        each.append(rate * (job.frames - min(job.frames, run.progress.frames)))
+    return max(sum(each) / max(1, parallel), *each) if each else 0.0
+
+
+def _frames(job: Job, run: RunState) -> int:
+    if job.frames is None:
+        return 0
+    return job.frames if run.state == "done" else min(job.frames, run.progress.frames)
+
+
+def clock(seconds: float) -> str:
+    """A time span as h:mm:ss.
+
+    Examples:
+        >>> from torchrl_dceo.studies.runner import clock
+        >>> clock(75), clock(3675), clock(float("nan"))
+        ('1:15', '1:01:15', '?')
+    """
+    if math.isnan(seconds):
+        return "?"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -8,6 +8,7 @@ the run (or goes on with it, if it was begun), writes what it says to ``log.txt`
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import shlex
@@ -30,13 +31,22 @@ except ImportError:  # not on Windows, where two workers are not kept apart
     fcntl = None  # type: ignore[assignment]
 
 JOB, LOCK, LOG, STATE = "job.json", "job.lock", "log.txt", "state.json"
-DONE, FAILED, TAKEN, INTERRUPTED = 0, 1, 3, 4  # exit codes
+DONE, FAILED, TAKEN, INTERRUPTED, FULL, UNUSABLE = 0, 1, 3, 4, 28, 29  # exit codes of a worker
+_WORDS = {FULL: "the disk is full", UNUSABLE: "its folder cannot be written to"}
 GRACE = 8.0
 """Seconds that a run has to end by itself before it is killed."""
 
 
 def work(folder: Path) -> int:
     """Does the run of a folder; returns 0 if it is done then."""
+    try:
+        return _work(folder)
+    except OSError as error:
+        # A full disk, or a folder that was taken away: state.json cannot be written, the exit code can be read.
+        return FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else UNUSABLE
+
+
+def _work(folder: Path) -> int:
     job = json.loads((folder / JOB).read_text())
     lock = take(folder / LOCK)
     if lock is None:
@@ -46,12 +56,13 @@ def work(folder: Path) -> int:
         if before.get("state") == "done":
             return DONE
         command = command_of(job, folder)
+        attempts = before.get("attempts", 0)
         state = {
             "state": "running",
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "began": time.time(),
-            "attempts": before.get("attempts", 0) + 1,
+            "attempts": attempts + 1 if isinstance(attempts, int) else 1,
         }
         write_json(folder / STATE, state)
         code, stopped = run(command, job, folder, lock)
@@ -70,7 +81,7 @@ def command_of(job: Mapping[str, Any], folder: Path) -> list[str]:
     begun = any((folder / name).exists() for name in job["begun"])
     arguments = job["continued"] if begun else job["arguments"]
     path = quoted(str(folder)) if job["hydra"] else str(folder)
-    return [*job["program"], *(argument.replace("{folder}", path) for argument in arguments)]
+    return [*job["python"], *(argument.replace("{folder}", path) for argument in arguments)]
 
 
 def quoted(text: str) -> str:
@@ -121,7 +132,8 @@ def _wait(child: subprocess.Popen[bytes], stopping: list[float]) -> int:
         if stopping and not asked:
             _signal_group(child.pid, signal.SIGINT)  # Python closes what it has open
             asked = True
-        elif stopping and time.monotonic() - stopping[0] > GRACE:
+        # A second signal: whoever stops this is in a hurry.
+        elif stopping and (len(stopping) > 1 or time.monotonic() - stopping[0] > GRACE):
             _signal_group(child.pid, signal.SIGKILL)
     # Not reaped yet, so the group's number is still its own: whatever the run left behind ends here.
     _signal_group(child.pid, signal.SIGKILL)
@@ -150,6 +162,8 @@ def end_with_parent(number: int) -> None:
 
 def how_it_ended(code: int) -> str:
     """An exit code in words."""
+    if code in _WORDS:
+        return _WORDS[code]
     if code >= 0:
         return f"it ended with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -174,7 +188,7 @@ def take(path: Path) -> BufferedRandom | None:
 
 def is_held(path: Path) -> bool:
     """Whether somebody holds the lock."""
-    if fcntl is None or not path.exists():
+    if fcntl is None or not path.is_file():
         return False
     with path.open("rb") as file:
         try:

@@ -4,7 +4,13 @@ from torchrl_dceo.agents.agent import Agent, Phase, ReplaySettings
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 from torchrl_dceo.training.evaluation import fit
-from torchrl_dceo.training.option_io import OptionSet, load_options, save_options
+from torchrl_dceo.training.option_io import (
+    LearnedAgent,
+    OptionSet,
+    load_agent,
+    load_options,
+    save_options,
+)
 from torchrl_dceo.training.train import train
 from torchrl_dceo.training.trainer import Trainer
 
@@ -12,12 +18,14 @@ __all__ = [
     "Agent",
     "Checkpoints",
     "CollectorConfig",
+    "LearnedAgent",
     "OptionSet",
     "Phase",
     "ReplaySettings",
     "TrainConfig",
     "Trainer",
     "fit",
+    "load_agent",
     "load_options",
     "save_options",
     "train",

@@ -22,7 +22,7 @@ from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 from torch.nn.parameter import UninitializedTensorMixin
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, ParallelEnv, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
 
@@ -36,6 +36,7 @@ __all__ = [
     "RunExists",
     "RunInterrupted",
     "RunRefused",
+    "dead_worker",
     "exit_with_a_sentence",
     "run_errors",
 ]
@@ -118,6 +119,32 @@ def _translated(error: Exception, run_dir: Path | None) -> RunError | None:
             f"a process that steps environments has ended (out of memory or killed? {type(error).__name__}): "
             "resume the run"
         )
+    return None
+
+
+def dead_worker(env: EnvBase) -> str | None:
+    """Which process of a ``ParallelEnv`` has ended while it should step environments, and how; ``None`` if all run.
+
+    Args:
+        env (EnvBase): any environment, with or without transforms.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.errors import dead_worker
+        >>> dead_worker(make_env("NineRooms")) is None
+        True
+    """
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    if not isinstance(env, ParallelEnv):
+        return None
+    for number, process in enumerate(env._workers):
+        if process._popen is None or not process.is_alive():
+            code = None if process._popen is None else process.exitcode
+            how = "" if code is None else f", with exit code {code}"
+            if code is not None and code < 0:
+                how = f", killed by signal {-code}"
+            return f"worker {number} of the ParallelEnv has ended{how}"
     return None
 
 

@@ -1,27 +1,40 @@
-"""Options as files: networks described in plain values, saved and loaded without pickle."""
+"""What was learned, used again: agents from the directories of their runs, options as files without pickle."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.data import Categorical, OneHot
 from torchrl.envs import EnvBase
 
+from torchrl_dceo.agents import make_agent
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.modules import Centred, EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet
+from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
+from torchrl_dceo.training.collection.workers import with_transforms
 
 __all__ = [
+    "LearnedAgent",
     "OptionSet",
     "build_network",
     "describe_network",
+    "load_agent",
     "load_options",
+    "read_settings",
     "save_options",
+    "store_settings",
 ]
 
 
@@ -129,33 +142,59 @@ class OptionSet(NamedTuple):
     reward: EigenReward | None
 
 
-def save_options(path: str | os.PathLike[str], agent: Agent) -> None:
-    """Saves the options of an agent, and the encoder they follow, into a directory.
+def save_options(
+    path: str | os.PathLike[str],
+    options: Agent | OptionQValueActor,
+    *,
+    encoder: TensorDictModule | None = None,
+    reward: EigenReward | None = None,
+) -> None:
+    """Saves options, and the encoder that they follow, into a directory.
 
     Raw tensors, and JSON that describes the networks, with a checksum for every file; see
     :func:`~torchrl_dceo.data.persistence.save_state`.
 
     Args:
         path (path-like): the directory; made if need be.
-        agent (Agent): an agent with options: ``dceo``, ``dceo_two_phase``, ``dco``, ``diayn``, ``cic``, or your own.
+        options (Agent or OptionQValueActor): an agent with options (``dceo``, ``dceo_two_phase``, ``dco``, ``diayn``,
+            ``cic``, or your own), whose encoder and reward are saved too, or the options themselves.
+
+    Keyword Args:
+        encoder (TensorDictModule, optional): the representation f. Default: that of ``reward``.
+        reward (EigenReward, optional): the options' rewards. Default: that of the agent.
 
     Examples:
         >>> import tempfile
+        >>> from torchrl.data import Categorical
         >>> from torchrl_dceo.agents import make_agent
         >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.modules import OptionQValueActor
+        >>> from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
         >>> from torchrl_dceo.training import load_options, save_options
         >>> agent = make_agent("dceo", make_env("NineRooms"), num_options=4)
-        >>> world = make_env("NineRooms", slip=0.0)  # another world, of the same kind
+        >>> other = make_env("NineRooms", slip=0.0)  # another environment, of the same kind
         >>> with tempfile.TemporaryDirectory() as path:
         ...     save_options(path, agent)
-        ...     options, encoder, reward = load_options(path, world)
-        >>> options(world.reset())["option_action_value"].shape
+        ...     options, encoder, reward = load_options(path, other)
+        >>> options(other.reset())["option_action_value"].shape
         torch.Size([4, 4])
+        >>> net = MultiHeadNet(lambda out: mlp_net(2, out), num_heads=3, head_shape=4)
+        >>> plain = OptionQValueActor(net, num_options=3, in_keys=["observation"], spec=Categorical(4))
+        >>> with tempfile.TemporaryDirectory() as path:  # options of any pipeline
+        ...     save_options(path, plain)
+        ...     load_options(path).options.num_options
+        3
     """
-    options = next((m for m in agent.policy.modules() if isinstance(m, OptionQValueActor)), None)
-    if options is None:
-        raise ValueError("this agent has no options: its policy holds no OptionQValueActor")
-    reward = next((m for m in agent.objectives.values() if isinstance(m, EigenReward)), None)
+    if isinstance(options, Agent):
+        agent = options
+        if reward is None:
+            reward = _find_reward(agent)
+        found = _find_options(agent)
+        if found is None:
+            raise ValueError("this agent has no options: its policy holds no OptionQValueActor")
+        options = found
+    if encoder is None and reward is not None:
+        encoder = reward.encoder
     network: nn.Module = options.module.module
     state: dict[str, Any] = {
         "kind": _KIND,
@@ -169,17 +208,27 @@ def save_options(path: str | os.PathLike[str], agent: Agent) -> None:
             "weights": dict(network.state_dict()),
         },
         "encoder": None,
+        "reward": None,
     }
-    if reward is not None:
+    if encoder is not None:
         state["encoder"] = {
-            "in_keys": _keys(reward.encoder.in_keys),
-            "out_keys": _keys(reward.encoder.out_keys),
-            "network": describe_network(reward.encoder.module),
-            "weights": dict(reward.encoder.module.state_dict()),
+            "in_keys": _keys(encoder.in_keys),
+            "out_keys": _keys(encoder.out_keys),
+            "network": describe_network(encoder.module),
+            "weights": dict(encoder.module.state_dict()),
         }
+    if reward is not None:
         names = ("num_options", "skip_first", "signs", "mode", "gamma")
         state["reward"] = {name: getattr(reward, name) for name in names}
     save_state(path, state)
+
+
+def _find_options(agent: Agent) -> OptionQValueActor | None:
+    return next((m for m in agent.policy.modules() if isinstance(m, OptionQValueActor)), None)
+
+
+def _find_reward(agent: Agent) -> EigenReward | None:
+    return next((m for m in agent.objectives.values() if isinstance(m, EigenReward)), None)
 
 
 def load_options(
@@ -221,7 +270,8 @@ def load_options(
             in_keys=_unkeys(state["encoder"]["in_keys"]),
             out_keys=_unkeys(state["encoder"]["out_keys"]),
         )
-        reward = EigenReward(encoder, **state["reward"])
+        if state.get("reward") is not None:
+            reward = EigenReward(encoder, **state["reward"])
     if frozen:
         for module in (options, encoder):
             if module is not None:
@@ -270,3 +320,154 @@ def _check_env(options: OptionQValueActor, env: EnvBase) -> None:
         raise ValueError(
             f"the options do not fit observations of shape {shapes[0]}: they were learned on others"
         ) from None
+
+
+class LearnedAgent(NamedTuple):
+    """What :func:`load_agent` returns.
+
+    Attributes:
+        policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
+        options (OptionQValueActor or None): the agent's options, if it has any.
+        encoder (TensorDictModule or None): the representation that they follow, if they do.
+        metadata (dict): the run's settings, as stored, and its ``frames``.
+        agent (Agent): all of it.
+        env (EnvBase): the environment, with what the policy needs of it.
+    """
+
+    policy: Any
+    options: OptionQValueActor | None
+    encoder: TensorDictModule | None
+    metadata: dict[str, Any]
+    agent: Agent
+    env: EnvBase
+
+
+def load_agent(
+    run_dir: str | os.PathLike[str],
+    env: Any = None,
+    *,
+    agent: Agent | None = None,
+    **env_settings: Any,
+) -> LearnedAgent:
+    """Loads what a run has learned from its directory: policy, options, encoder and settings.
+
+    Args:
+        run_dir (path-like): the directory of a run of :func:`~torchrl_dceo.training.train` or of the command line.
+        env (EnvBase or gymnasium.Env, optional): the environment to use it in. Default: built as the run built it, by
+            :func:`~torchrl_dceo.envs.make_env`; a run that was started from Python with an environment of your own
+            needs it.
+
+    Keyword Args:
+        agent (Agent, optional): an agent built as the run's, to load the weights into; only needed for agents that
+            :func:`~torchrl_dceo.agents.make_agent` cannot build again.
+        **env_settings: on top of those of the run: ``batch_size=20``, ``slip=0.0``, ``seed=1``.
+
+    Examples:
+        >>> import tempfile
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training import load_agent, train
+        >>> env = make_env("NineRooms", room_size=3, seed=0)
+        >>> with tempfile.TemporaryDirectory() as run_dir:
+        ...     _ = train(make_agent("dceo", env, num_options=3), env, total_frames=200, run_dir=run_dir,
+        ...               learning_starts=100, progress=False)
+        ...     learned = load_agent(run_dir, env)
+        >>> learned.metadata["agent"]["name"], learned.metadata["frames"], learned.options.num_options // 2
+        ('dceo', 200, 3)
+    """
+    run_dir = Path(run_dir)
+    settings = read_settings(run_dir)
+    made_from = settings.get("agent")
+    if env is None:
+        if "env" not in settings:
+            raise ValueError(
+                f"{run_dir} does not hold the environment of its run, which was started from Python: pass it, "
+                "load_agent(run_dir, env)"
+            )
+        world = dict(settings["env"])
+        if (made_from or {}).get("name") == "counts":
+            env_settings.setdefault("visits", "counts")
+        env = make_env(world.pop("name"), **{**world, **env_settings})
+    elif env_settings:
+        raise ValueError(
+            f"{', '.join(env_settings)} are settings of an environment that is built here"
+        )
+    env = prepare_env(env)
+    if agent is None:
+        if made_from is None:
+            raise ValueError(
+                f"{run_dir} does not name the agent of its run: pass one that was built the same way, "
+                "load_agent(run_dir, env, agent=…)"
+            )
+        own = dict(made_from)
+        agent = make_agent(own.pop("name"), env, **own)
+    state = Checkpoints(run_dir / "checkpoints").load_latest()
+    agent.load_state_dict(state["agent"])
+    env = with_transforms(env, agent.transforms)
+    options, reward = _find_options(agent), _find_reward(agent)
+    encoder = None if reward is None else reward.encoder
+    metadata = {**settings, "frames": state["counters"]["frames"]}
+    return LearnedAgent(agent.policy, options, encoder, metadata, agent, env)
+
+
+_AGENT_FILE = "agent.yaml"
+
+
+def store_settings(run_dir: Path, agent: Agent) -> None:
+    """Writes into the directory of a run how its agent was built, if that can be said in plain values."""
+    if agent.made_from is None:
+        return
+    plain = {name: _as_text(value) for name, value in agent.made_from.items()}
+    (run_dir / _AGENT_FILE).write_text(yaml.safe_dump({"agent": plain}, sort_keys=False))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, Callable):  # type: ignore[arg-type]
+        return f"{value.__module__}:{value.__qualname__}"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def read_settings(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings that a run was made from: a recipe's ``config.yaml``, or what ``train`` knew of the agent.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from torchrl_dceo.training.option_io import read_settings
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "config.yaml").write_text("seed: 3\\nagent: {lr: 1e-3, seed: '${seed}'}")
+        ...     read_settings(folder)
+        {'seed': 3, 'agent': {'lr': 0.001, 'seed': 3}}
+    """
+    folder = Path(run_dir)
+    path = folder / "config.yaml"
+    if not path.is_file():
+        path = folder / _AGENT_FILE
+    if not path.is_file():
+        if RunDirectory(folder).holds_a_run:
+            return {}
+        raise FileNotFoundError(f"{folder} is not the directory of a run")
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path} holds no settings: restore it from a copy")
+    return _resolved(settings, settings)
+
+
+# YAML 1.1 takes numbers such as 1e-3 for text.
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?e[-+]?\d+", re.IGNORECASE)
+
+
+def _resolved(value: Any, settings: Mapping[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _resolved(item, settings) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, settings) for item in value]
+    if not isinstance(value, str):
+        return value
+    if _NUMBER.fullmatch(value):
+        return float(value)
+    named = re.fullmatch(r"\$\{(\w+)\}", value)
+    return settings.get(named[1]) if named else value

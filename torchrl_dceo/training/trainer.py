@@ -16,7 +16,8 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_dceo.agents.agent import Agent, Phase
-from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map
+from torchrl_dceo.data import rows_for
+from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
 from torchrl_dceo.training.checkpoint.state import Counters, Resumable
@@ -29,11 +30,13 @@ from torchrl_dceo.training.errors import (
     RunError,
     RunInterrupted,
     RunRefused,
+    dead_worker,
     run_errors,
 )
 from torchrl_dceo.training.evaluation import evaluate
 from torchrl_dceo.training.logging.logs import CSVLog, Log
 from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
+from torchrl_dceo.training.option_io import store_settings
 
 __all__ = ["TrainConfig", "Trainer"]
 
@@ -84,7 +87,7 @@ class Trainer(Resumable):
             )
         if collection is not None and collection.uses_workers:
             # Or an error, before anything is started.
-            collection.envs_per_worker(max(1, env.batch_size.numel()))
+            collection.envs_per_worker(max(1, prepare_env(env).batch_size.numel()))
         self.agent = agent
         self.config = config
         self.counters = Counters()
@@ -95,9 +98,9 @@ class Trainer(Resumable):
         self.best_return: float | None = None
         self.settings = {} if settings is None else dict(settings)
         # What is returned is used: an environment without transforms gets a new object around it.
-        self.env = with_transforms(env, agent.transforms)
+        self.env = with_transforms(prepare_env(env), agent.transforms)
         self.eval_env, self.discovery_env = (
-            None if other is None else with_transforms(other, agent.transforms)
+            None if other is None else with_transforms(prepare_env(other), agent.transforms)
             for other in (eval_env, discovery_env)
         )
         check_policy(agent, self.env)
@@ -131,9 +134,11 @@ class Trainer(Resumable):
     @property
     def replay_capacity(self) -> int:
         """Rows of the replay buffer: as configured, or room for the whole run."""
-        # An episode's last observation takes a row of its own.
-        whole_run = self.config.total_frames + self.config.total_frames // 10 + 1000
-        return self.config.replay_capacity or whole_run
+        if self.config.replay_capacity is not None:
+            return self.config.replay_capacity
+        streams = max(1, self.env.batch_size.numel())
+        # The last batch may pass the end. Rows that stay empty, as most do with long episodes, cost no memory.
+        return rows_for(self.config.total_frames + 1000, num_streams=streams, frame_stack=16)
 
     @property
     def phase(self) -> Phase:
@@ -181,10 +186,12 @@ class Trainer(Resumable):
         return self.last_row
 
     def _start(self) -> None:
+        self._warn_of_unsaved()
         if self._started:
             return
         if self._directory is not None:
             self._directory.start(self.fingerprint())
+            store_settings(self._directory.path, self.agent)
         # Torch's generator was seeded before the agent was built.
         np.random.seed(self.config.seed % 2**32)
         random.seed(self.config.seed)
@@ -196,6 +203,10 @@ class Trainer(Resumable):
             return
         if self._interruption.received is not None:
             raise self._interrupted() from error
+        for env in self._envs().values():
+            dead = dead_worker(env)
+            if dead is not None:
+                raise RunError(f"{dead}: resume the run") from error
         counters = self.counters
         # An index made of NaN, say.
         self._guard.check_updates(self.metrics.first_non_finite(), counters.updates)

@@ -7,9 +7,9 @@ import re
 
 import pytest
 from PIL import Image
+from torchrl_dceo.studies.report.__main__ import main
 
 from torchrl_dceo.studies.report import make_report
-from torchrl_dceo.studies.report.__main__ import main
 from torchrl_dceo.studies.report.numbers import read_numbers
 from torchrl_dceo.studies.report.tables import findings
 

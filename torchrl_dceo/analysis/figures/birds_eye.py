@@ -15,6 +15,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_dceo.analysis.figures.style import need
+from torchrl_dceo.analysis.run_files import check_npz
 
 if TYPE_CHECKING:
     from torchrl_dceo.envs.miniworld import MiniWorld3D
@@ -238,10 +239,19 @@ def load_birds_eye(run_dir: str | os.PathLike[str]) -> BirdsEye:
     if not path.is_file():
         raise FileNotFoundError(f"{run_dir} holds no {BIRDS_EYE_FILE}")
     try:
+        check_npz(path)
         with np.load(path, allow_pickle=False) as file:
             entries: dict[str, Any] = {name: file[name] for name in file.files}
         return BirdsEye(**{**entries, "heading": float(entries["heading"])})
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OSError,
+        EOFError,
+        MemoryError,
+        zipfile.BadZipFile,
+    ) as error:
         raise ValueError(
             f"{path} is damaged or was not written by save_birds_eye ({error})"
         ) from error

@@ -7,8 +7,11 @@ import itertools
 import math
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import torch
 
 from torchrl_dceo.analysis.figures.style import COLOURS, describe, grid_of_axes, new_figure, styled
 
@@ -16,11 +19,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Progress", "draw_learning_curve", "mark_switch", "read_progress", "switch_places"]
+__all__ = [
+    "Progress",
+    "draw_learning_curve",
+    "draw_similarity_curves",
+    "mark_switch",
+    "read_progress",
+    "switch_places",
+]
 
 PROGRESS_FILE = "progress.csv"
 """The log's name in the run directory."""
 Progress = dict[str, list[float]]
+_LINES = ("first", "second", "third", "fourth", "ink", "quiet")
 _LEARNED = {
     "option_climb": ("options climb, random states", "first", "-"),
     "option_climb_start": ("options climb, start", "third", "-"),
@@ -247,3 +258,53 @@ def _number(text: str | None, name: str, path: Path) -> float:
         raise ValueError(
             f"{path} holds {text!r} in the column {name!r}, which is no number"
         ) from None
+
+
+@styled
+def draw_similarity_curves(
+    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    *,
+    x: str = "step",
+    columns: Sequence[str] = ("cosine", "span"),
+    title: str | None = None,
+) -> Figure:
+    r"""Draws how the similarity to the exact eigenfunctions grows: one panel a column, one line an objective.
+
+    The line is the mean over the seeds, the band their range.
+
+    Args:
+        curves (mapping): from the name of an objective to the logs of its seeds, each from column to values, all with
+            the same steps.
+
+    Keyword Args:
+        x (str): the column along the bottom. Default: ``"step"``.
+        columns (sequence of str): the columns to draw. Default: ``("cosine", "span")``.
+        title (str, optional): of the figure.
+
+    Examples:
+        >>> from torchrl_dceo.analysis.figures.curves import draw_similarity_curves
+        >>> log = {"step": [1, 2], "cosine": [0.5, 0.9], "span": [0.9, 1.0]}
+        >>> figure = draw_similarity_curves({"ALLO": [log, log]})
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['Vectors: mean |cos|', 'Span: mean cosine of principal angles']
+    """
+    names = {
+        "cosine": "Vectors: mean |cos|",
+        "subspace_cosine": "Subspaces: mean cosine",
+        "span": "Span: mean cosine of principal angles",
+        "data_cosine": "Against the optimum on the data",
+    }
+    figure = new_figure(3.9 * len(columns), 3.1, title)
+    for axes, column in zip(grid_of_axes(figure, len(columns), len(columns)), columns, strict=True):
+        describe(axes, x, "", names.get(column, column))
+        for (name, logs), colour in zip(curves.items(), _LINES, strict=False):
+            values = torch.tensor([list(log[column]) for log in logs])
+            along = [sum(at) / len(at) for at in zip(*(log[x] for log in logs), strict=True)]
+            axes.plot(along, values.mean(0), color=COLOURS[colour], label=name)
+            low, high = values.min(0).values, values.max(0).values
+            axes.fill_between(along, low, high, color=COLOURS[colour], alpha=0.15, linewidth=0)
+        axes.set_ylim(0, 1.02)
+    # One for all panels, beneath them: inside, a curve would run through it sooner or later.
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return figure

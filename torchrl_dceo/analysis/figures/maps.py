@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,13 +24,14 @@ from torchrl_dceo.analysis.figures.style import (
     styled,
 )
 from torchrl_dceo.analysis.spectra.options import OptionClimb
-from torchrl_dceo.analysis.spectra.similarity import Similarity
+from torchrl_dceo.analysis.spectra.similarity import Similarity, cosine_similarity
 from torchrl_dceo.envs import GridWorldEnv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "draw_comparison",
     "draw_eigenfunctions",
     "draw_options",
     "draw_visits",
@@ -288,3 +290,78 @@ def _alignment(similarity: Similarity | None, i: int) -> str:
         if first <= i < end and end - first > 1:
             return f"  |cos| {float(similarity.subspace_cosines[i]):.2f}*"
     return f"  |cos| {float(similarity.cosines[i]):.2f}"
+
+
+@styled
+def draw_comparison(
+    layout: Layout,
+    exact: Tensor,
+    learned: Mapping[str, Tensor],
+    eigenvalues: Tensor | None = None,
+    *,
+    rho: Tensor | None = None,
+    titles: Sequence[str] | None = None,
+    title: str = "Exact and learned eigenfunctions",
+) -> Figure:
+    r"""Draws the exact eigenfunctions in the first row and what each objective learned in one row each, signs aligned.
+
+    Above each panel is :math:`|\cos|` with the exact one above it (with a star: of the whole subspace, where the
+    eigenvalue repeats).
+
+    Args:
+        layout (Layout): the map.
+        exact (Tensor): ``[S, d]``.
+        learned (mapping): from the name of a row to its functions, ``[S, d]``.
+        eigenvalues (Tensor, optional): those of the exact ones, ``[d]``.
+
+    Keyword Args:
+        rho (Tensor, optional): the weight of each state in the cosine, ``[S]``.
+        titles (sequence of str, optional): what stands above the first row.
+        title (str): of the figure.
+
+    Examples:
+        >>> from torchrl_dceo.analysis import exact_eigenfunctions
+        >>> from torchrl_dceo.analysis.figures.maps import draw_comparison
+        >>> from torchrl_dceo.envs import GridWorldEnv
+        >>> env = GridWorldEnv("S....\n.....")
+        >>> values, exact = exact_eigenfunctions(env, 2)
+        >>> figure = draw_comparison(env.layout, exact, {"ALLO": -exact}, values)
+        >>> [axes.get_title() for axes in figure.axes]
+        ['$e_{1}$', '$e_{2}$', '1.000', '1.000']
+    """
+    d = exact.shape[1]
+    shape = layout.height / layout.width
+    rows = 1 + len(learned)
+    figure = new_figure(1.25 * d + 0.7, rows * (1.25 * shape + 0.2) + 0.6, title)
+    cells = grid_of_axes(figure, rows * d, d)
+    normalize = need("matplotlib.colors").Normalize
+    names = titles or [f"$e_{{{i}}}$" for i in range(1, d + 1)]
+    for row, (name, functions) in enumerate({"exact": exact, **learned}.items()):
+        similarity = cosine_similarity(functions, exact, eigenvalues, rho=rho) if row else None
+        for i in range(d):
+            axes = cells[row * d + i]
+            values = _same_sign(functions[:, i], exact[:, i])
+            limit = max(float(values.abs().max()), 1e-12)
+            norm = normalize(vmin=-limit, vmax=limit)
+            show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
+            axes.set_title(names[i] if similarity is None else _cosine(similarity, i), pad=3)
+        cells[row * d].set_ylabel(name)
+    explain(figure, "number: |cos| with the exact eigenfunction above" + _starred(eigenvalues))
+    return figure
+
+
+def _same_sign(values: Tensor, like: Tensor) -> Tensor:
+    return -values if float((values * like).sum()) < 0 else values
+
+
+def _cosine(similarity: Similarity, i: int) -> str:
+    for first, end in similarity.groups:
+        if first <= i < end and end - first > 1:
+            return f"{float(similarity.subspace_cosines[i]):.3f}*"
+    return f"{float(similarity.cosines[i]):.3f}"
+
+
+def _starred(eigenvalues: Tensor | None) -> str:
+    if eigenvalues is None or not bool((eigenvalues.diff() <= 1e-6).any()):
+        return ""
+    return " · * repeated eigenvalue: of its whole subspace"

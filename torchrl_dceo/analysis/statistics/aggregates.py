@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from torchrl_dceo.analysis.figures.curves import Progress
-from torchrl_dceo.analysis.figures.style import need
 
 __all__ = [
     "Aggregate",
@@ -49,17 +48,17 @@ def bootstrap_interval(
 ) -> tuple[Array, Array]:
     """The stratified bootstrap's percentile interval of any statistic of runs.
 
-    Runs are drawn with replacement, for each world (and whatever other entries a run has) by itself.
+    Runs are drawn with replacement, for each environment (and whatever other entries a run has) by itself.
 
     Args:
-        scores (ndarray or sequence of them): ``[R, T, …]``, R runs in each of T worlds; several arrays are drawn from
-            independently, each with as many runs as it has.
+        scores (ndarray or sequence of them): ``[R, T, …]``, R runs in each of T environments; several arrays are
+            drawn from independently, each with as many runs as it has.
         statistic (callable): of one array, or of as many as there are; returns ``[P]``.
 
     Keyword Args:
         confidence (float, optional): of the interval. Default: ``0.95``.
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
-        seed (int, optional): of the draws; the global generator is left as it was. Default: ``0``.
+        seed (int, optional): of the draws. Default: ``0``.
 
     Returns:
         tuple of ndarray: the lower and the upper ends, ``[P]`` each.
@@ -71,26 +70,28 @@ def bootstrap_interval(
         >>> low.tolist(), high.tolist()
         ([0.0], [1.0])
     """
-    library = need("rliable.library", "report")
-    before = np.random.get_state()
-    # rliable draws from the global generator, whatever random_state it is given.
-    np.random.seed(seed)
-    try:
-        _, intervals = library.get_interval_estimates(
-            {"runs": scores if isinstance(scores, np.ndarray) else list(scores)},
-            statistic,
-            reps=repetitions,
-            confidence_interval_size=confidence,
+    arrays = [scores] if isinstance(scores, np.ndarray) else list(scores)
+    # The draws of rliable with numpy's seed, in its order: published intervals can be made again with either.
+    random = np.random.RandomState(seed)
+    others = [
+        np.ix_(*(np.arange(size) for size in array.shape))[1:] if array.ndim > 1 else ()
+        for array in arrays
+    ]
+    drawn = [
+        statistic(
+            *(
+                array[(random.choice(len(array), array.shape, replace=True), *rest)]
+                for array, rest in zip(arrays, others, strict=True)
+            )
         )
-    finally:
-        np.random.set_state(before)
-    low, high = intervals["runs"]
+        for _ in range(repetitions)
+    ]
+    ends = [50 * (1 - confidence), 50 * (1 + confidence)]
+    low, high = np.percentile(np.asarray(drawn), ends, axis=0)
     return low, high
 
 
 _NOISY = ("train_return", "loss_")
-
-
 """Columns whose rows are averaged over a cell of the grid; others are read off at its end."""
 
 
@@ -137,12 +138,12 @@ def interquartile_mean(scores: ArrayLike) -> Array:
 def aggregate(
     scores: ArrayLike, *, confidence: float = 0.95, repetitions: int = 2000, seed: int = 0
 ) -> Aggregate:
-    """Interquartile mean with its stratified bootstrap interval (by rliable), mean and standard deviation.
+    """Interquartile mean with its stratified bootstrap interval, mean and standard deviation.
 
     Args:
         scores (array-like): ``[R, P]``, R runs at P points, NaN where a run does not have the point; or ``[R, T, P]``
-            with R runs in each of T worlds, without NaN: worlds are the strata of the bootstrap, and all R·T scores
-            make one mean.
+            with R runs in each of T environments, without NaN: environments are the strata of the bootstrap, and all
+            R·T scores make one mean.
 
     Keyword Args:
         confidence (float, optional): of the interval. Default: ``0.95``.

@@ -79,7 +79,7 @@ def pairwise_improvement(
     repetitions: int = 2000,
     seed: int = 0,
 ) -> dict[tuple[str, str], Estimate]:
-    """Every agent against every other: the mean over worlds of :func:`share_better`, with intervals by rliable.
+    """Every agent against every other: the mean over worlds of :func:`share_better`, with bootstrap intervals.
 
     It is rliable's probability of improvement, but for worlds in which agents have different numbers of runs, too,
     and for several measures at once.
@@ -185,7 +185,8 @@ def _compared(
         for name in measures
         if all(not np.isnan(summary.measures.get(name, [np.nan])).any() for summary in everyone)
     ]
-    if not shared:
+    # One run of each agent has no chance of being better: it is, or it is not.
+    if not shared or all(summary.finished < 2 for summary in everyone):
         return []
     # Of frames, fewer are better; never (infinity) is worst, and two of them are a tie.
     signs = np.array([-1.0 if name.startswith("frames") else 1.0 for name in shared])
@@ -213,7 +214,7 @@ def performance_profile(
     repetitions: int = 2000,
     seed: int = 0,
 ) -> Estimate:
-    r"""The share of runs with a score above each threshold :math:`\tau`, with a band by rliable.
+    r"""The share of runs with a score above each threshold :math:`\tau`, with a bootstrap band.
 
     Each world counts the same; where all have equally many runs, it is rliable's run-score distribution.
 

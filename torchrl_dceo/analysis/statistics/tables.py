@@ -104,12 +104,14 @@ def reached_text(frames: Sequence[float] | None) -> str:
         >>> from torchrl_dceo.analysis.statistics.tables import reached_text
         >>> reached_text([2000.0, 4000.0, float("inf")]), reached_text([float("inf")])
         ('4k (2/3)', 'never (0/1)')
+        >>> reached_text([80_000.0, 105_000.0])
+        '92.5k (2/2)'
     """
     if not frames:
         return NONE
     reached = sum(math.isfinite(value) for value in frames)
-    middle = statistics.median_low(frames) if reached * 2 > len(frames) else math.inf
-    text = f"{middle / 1000:.0f}k" if math.isfinite(middle) else "never" if not reached else NONE
+    middle = statistics.median(frames)
+    text = f"{middle / 1000:.4g}k" if math.isfinite(middle) else "never" if not reached else NONE
     return f"{text} ({reached}/{len(frames)})"
 
 
@@ -289,8 +291,8 @@ def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return"
             parts.append(_switch_table(changed))
     parts.append(
         "Final: mean over the last tenth of a run. Area: mean return over the run. IQM: interquartile mean "
-        "over seeds (the mean of three or fewer), interval by stratified bootstrap. Frames: the median "
-        "seed's, discovery included, and how many seeds got there."
+        "over seeds (the mean of three or fewer), interval by stratified bootstrap. Frames: the median over "
+        "seeds, discovery included, and how many seeds got there."
     )
     return "\n\n".join(parts) + "\n"
 

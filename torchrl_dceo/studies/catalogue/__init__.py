@@ -8,9 +8,19 @@ from torchrl_dceo.studies.catalogue.deep import (
     ONLINE_VS_TWO_PHASE,
     TWO_PHASE,
 )
-from torchrl_dceo.studies.catalogue.environments import LARGE_SCALE, NON_STATIONARY, OBJECTS
-from torchrl_dceo.studies.catalogue.representation import EIGENFUNCTIONS, OBJECTIVES
-from torchrl_dceo.studies.catalogue.tabular import TABULAR_COVERAGE, TABULAR_RETURN, VISITATION
+from torchrl_dceo.studies.catalogue.environments import (
+    CUBE,
+    LARGE_SCALE,
+    NON_STATIONARY,
+    OBJECTS,
+)
+from torchrl_dceo.studies.catalogue.experiments import (
+    EIGENFUNCTIONS,
+    OBJECTIVES,
+    TABULAR_COVERAGE,
+    TABULAR_RETURN,
+    VISITATION,
+)
 from torchrl_dceo.studies.declaration import Study
 
 __all__ = ["STUDIES"]
@@ -26,6 +36,7 @@ STUDIES: dict[str, Study] = {
         ONLINE,
         ONLINE_VS_TWO_PHASE,
         OBJECTIVES,
+        CUBE,
         NON_STATIONARY,
         OBJECTS,
         EIGENFUNCTIONS,

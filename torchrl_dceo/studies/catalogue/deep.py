@@ -18,15 +18,11 @@ __all__ = [
 ]
 
 BASELINES = ("ddqn", "counts", "ez_greedy", "rnd")
-
-
 """What the paper compares with wherever returns are shown."""
 
 
 DISCOVERING = ("dceo_two_phase", "diayn", "cic")
-
-
-"""Agents that discover options first, in the world without reward."""
+"""Agents that discover options first, in the environment without reward."""
 
 
 SMOKE_FRAMES = 400
@@ -43,8 +39,6 @@ SMOKE = (
     "agent.batch_size=8",
     "progress=false",
 )
-
-
 """Seconds a run: that everything holds together, not that anything is learned."""
 
 
@@ -64,7 +58,7 @@ def methods(
 
     Keyword Args:
         discovery (int, optional): the first frames of agents that discover options first. Default: a third.
-        annealed (float, optional): the share over which ε falls; as in the recipes. Default: ``0.7``.
+        annealed (float, optional): the share over which ε falls; as in training. Default: ``0.7``.
         own (mapping, optional): further overrides of single agents.
 
     Examples:
@@ -178,12 +172,12 @@ def _small_nine_rooms(agents: Sequence[str], seeds: int, *overrides: str) -> Gri
     """Rooms of 3x3 (13x13 cells, 93 states): learned in a minute or two of one core."""
     schedules = methods(agents, 60_000, discovery=20_000, annealed=2 / 3)
     return Grid(
-        "nine_rooms", schedules, seeds, 60_000, (*_SMALL, *overrides), world="small_nine_rooms"
+        "nine_rooms", schedules, seeds, 60_000, (*_SMALL, *overrides), label="small_nine_rooms"
     )
 
 
 def _short_maze(agents: Sequence[str], seeds: int, *overrides: str) -> Grid:
-    """The whole Maze, half as long as in the recipe."""
+    """The whole Maze, half as long as in the defaults."""
     schedules = methods(agents, 150_000, discovery=50_000)
     return Grid("maze", schedules, seeds, 150_000, (*_MAZE, *overrides))
 
@@ -194,7 +188,7 @@ def _smoke(agents: Sequence[str], *overrides: str) -> Preset:
     return Preset("400 frames, 2 seeds", [Grid("nine_rooms", schedules, 2, SMOKE_FRAMES, given)])
 
 
-# Recipes' own lengths and schedules: 300,000 frames, ε over 70 % of them.
+# The default lengths and schedules: 300,000 frames, ε over 70 % of them.
 _FRAMES = 300_000
 
 
@@ -208,7 +202,7 @@ ONLINE = Study(
     presets={
         "paper": Preset(
             "Nine Rooms and Maze, 300,000 frames, 30 seeds",
-            [Grid(world, _ONLINE, 30, _FRAMES) for world in ("nine_rooms", "maze")],
+            [Grid(env, _ONLINE, 30, _FRAMES) for env in ("nine_rooms", "maze")],
         ),
         "laptop": Preset(
             "Nine Rooms with rooms of 3x3, 60,000 frames, 4 seeds; Maze in full size, 150,000 frames, 2 seeds",
@@ -237,7 +231,7 @@ _STAGED = ("dceo_two_phase", *BASELINES)
 
 def _cube(frames: int, seeds: int, *overrides: str) -> Grid:
     schedules = methods(_STAGED, frames, discovery=frames // 4, annealed=0.5, own=_CUBE_OWN)
-    return Grid("rubiks_cube", schedules, seeds, frames, overrides, world="cube")
+    return Grid("rubiks_cube", schedules, seeds, frames, overrides, label="cube")
 
 
 TWO_PHASE = Study(
@@ -285,7 +279,7 @@ ONLINE_VS_TWO_PHASE = Study(
     presets={
         "paper": Preset(
             "Nine Rooms and Maze, 300,000 frames, 100,000 of them discovery for two phases, 30 seeds",
-            [Grid(world, _BOTH, 30, _FRAMES) for world in ("nine_rooms", "maze")],
+            [Grid(env, _BOTH, 30, _FRAMES) for env in ("nine_rooms", "maze")],
         ),
         "laptop": Preset(
             "Nine Rooms with rooms of 3x3, 60,000 frames, 5 seeds; Maze in full size, 150,000 frames, 4 seeds; a third "

@@ -1,9 +1,11 @@
-"""The tables of a page, and its sentences about them."""
+"""The tables of a page, its sentences about them, and how it was made."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from torchrl_dceo.analysis.statistics.aggregates import Aggregate
 from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
@@ -18,12 +20,22 @@ from torchrl_dceo.analysis.statistics.tables import (
     spread_text,
     switch_cells,
 )
+from torchrl_dceo.studies.provenance import Provenance
 from torchrl_dceo.studies.report.markup import Markup, join, table, tag, text
 from torchrl_dceo.studies.report.numbers import METRICS, Numbers
 
-__all__ = ["adaptation_tables", "agent_name", "findings", "result_tables"]
+__all__ = [
+    "adaptation_tables",
+    "agent_name",
+    "findings",
+    "origin_section",
+    "result_tables",
+    "show_tables",
+]
 
 _WIDTH, _HEIGHT = 120, 18
+_LONGEST = 60  # rows of a file that are shown whole
+_FIRST = 12  # rows of a longer one
 _FEW = 5  # seeds: with fewer, intervals are too narrow
 
 
@@ -221,3 +233,81 @@ def _digits(numbers: Numbers) -> int:
 
 def _or(value: float, other: float) -> float:
     return other if math.isnan(value) else value
+
+
+def show_tables(files: dict[str, Path]) -> Markup:
+    """CSV files as tables, those that are shown whole first; of a long one the first rows.
+
+    Args:
+        files (dict of str to Path): each with the name that it has on the page.
+
+    Raises:
+        ValueError: if one is no CSV file of text.
+    """
+    tables = {name: _rows(path) for name, path in files.items()}
+    order = sorted(tables, key=lambda name: len(tables[name]) > _LONGEST)
+    return join([_table(name, tables[name]) for name in order])
+
+
+def _rows(path: Path) -> list[list[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [row for row in csv.reader(file) if row]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no CSV file ({error})") from error
+
+
+def _table(name: str, rows: list[list[str]]) -> Markup:
+    if not rows:
+        return tag("p", f"{name} is empty.", class_="note")
+    shown = rows[1:] if len(rows) <= _LONGEST else rows[1 : _FIRST + 1]
+    parts: Sequence[Markup] = [tag("h3", name), table(rows[0], shown, name)]
+    if len(shown) < len(rows) - 1:
+        note = f"The first {len(shown)} of {len(rows) - 1} rows; the others are in the file."
+        parts = [*parts, tag("p", note, class_="note")]
+    return join(parts)
+
+
+def origin_section(folder: Path, commands: Sequence[str], provenance: Provenance) -> Markup:
+    """How the study was made, so that it can be made again.
+
+    Args:
+        folder (Path): the study.
+        commands (sequence of str): that make it.
+        provenance (Provenance): what its folder says about itself.
+    """
+    parts: list[Markup] = []
+    if commands:
+        parts.append(_commands(commands))
+    open_runs = [run for run in provenance.runs if run.get("state") not in (None, "done")]
+    if open_runs:
+        head = ["run", "state", "frames", "command"]
+        rows = [
+            [run.get("name", ""), run["state"], run.get("frames") or 0, run.get("command", "")]
+            for run in open_runs
+        ]
+        parts += [tag("h3", "Runs that are not done"), table(head, rows, "Runs that are not done")]
+    if provenance.facts.get("Seeds"):
+        parts.append(tag("p", f"Seeds: {provenance.facts['Seeds']}."))
+    if provenance.versions:
+        entries = [
+            tag("div", tag("dt", name), tag("dd", version))
+            for name, version in provenance.versions.items()
+        ]
+        parts += [tag("h3", "Versions"), tag("dl", *entries, class_="facts")]
+    settings = sorted(folder.glob("*/*/config.yaml"))
+    if settings:
+        parts.append(tag("h3", "Settings"))
+    for path in settings:
+        inside = tag(
+            "pre", tag("code", path.read_text(encoding="utf-8", errors="replace")), tabindex="0"
+        )
+        name = f"{path.parts[-2]} in {path.parts[-3]}"
+        parts.append(tag("details", tag("summary", name), inside))
+    return join(parts)
+
+
+def _commands(commands: Sequence[str]) -> Markup:
+    code = tag("pre", tag("code", "\n".join(commands), id="commands"), tabindex="0")
+    button = tag("button", "Copy", type="button", class_="copy", data_copy="commands")
+    return tag("div", button, code, class_="commands")

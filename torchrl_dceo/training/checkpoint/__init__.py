@@ -69,8 +69,13 @@ class Checkpoints:
 
     def save(self, step: int, state: State) -> None:
         """Saves a state, then removes what is too old to keep, unfinished, or from after this step."""
+        folder = self._folder(step)
+        # What a resumed run refused may be no directory, or hold some.
+        for entry in [folder] if folder.is_file() else folder.glob("*"):
+            if entry.is_dir() or entry == folder:
+                _remove(entry)
         try:
-            save_state(self._folder(step), state, compress=True)
+            save_state(folder, state, compress=True)
         except BaseException:
             # On a full disk above all: half a checkpoint is of no use and takes what others need.
             with contextlib.suppress(OSError):

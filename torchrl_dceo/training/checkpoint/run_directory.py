@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import platform
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
@@ -17,6 +18,7 @@ import numpy as np
 import tensordict
 import torch
 import torchrl
+import yaml
 from torch import Tensor, nn
 from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
 from torchrl.envs.batched_envs import BatchedEnvBase
@@ -32,6 +34,7 @@ __all__ = [
     "RunLock",
     "describe_agent",
     "describe_env",
+    "load_settings",
     "plain",
     "transform_chain",
     "versions",
@@ -258,6 +261,59 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "torchrl_dceo": torchrl_dceo.__version__,
     }
+
+
+_LARGEST_SETTINGS = 1 << 20  # bytes
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: a few lines of them can stand for more than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1} has an alias")
+        return super().compose_node(parent, index)
+
+
+def load_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of a run from its ``config.yaml``, which may come from anyone: plain values only.
+
+    References to other settings (``${num_envs}``) stay as they are; resolvers (``${oc.env:HOME}``), which would read
+    this machine's variables, are refused, and so are aliases.
+
+    Args:
+        path (path-like): the file.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from torchrl_dceo.training.checkpoint.run_directory import load_settings
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "config.yaml"
+        ...     _ = path.write_text("seed: 3")
+        ...     load_settings(path)
+        {'seed': 3}
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise NoRun(f"{path.parent} is not the directory of a run: it has no {path.name}")
+    if path.stat().st_size > _LARGEST_SETTINGS:
+        raise RunRefused(f"{path} is no file of settings: it is larger than a megabyte")
+    try:
+        text = path.read_bytes().decode()
+        settings = yaml.load(text, _PlainLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise RunRefused(
+            f"{path} cannot be read as YAML ({reason}): put it back as the run wrote it"
+        ) from None
+    if not isinstance(settings, dict):
+        raise RunRefused(f"{path} holds no settings: put it back as the run wrote it")
+    resolver = re.search(r"\$\{[^}$]*:[^}]*\}", text)
+    if resolver:
+        raise RunRefused(
+            f"{path} has {resolver.group()!r}, which reads from outside the run: write the value itself"
+        )
+    return settings
 
 
 class RunDirectory:

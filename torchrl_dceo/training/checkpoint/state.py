@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,11 +13,11 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch.nn.parameter import UninitializedBuffer
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.data.persistence import copied
-from torchrl_dceo.envs import get_env_state, set_env_state
+from torchrl_dceo.envs import get_env_state, saves_state, set_env_state
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import (
     RunDirectory,
@@ -41,6 +42,8 @@ __all__ = [
     "set_world",
     "to_tensordict",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -68,7 +71,8 @@ def get_world(env: EnvBase) -> dict[str, Any]:
         >>> bool((env.rollout(20)["state_id"] == first).all())
         True
     """
-    return {"env": get_env_state(env), "transforms": dict(env.state_dict())}
+    saved = get_env_state(env) if saves_state(env) else None
+    return {"env": saved, "transforms": dict(env.state_dict())}
 
 
 def set_world(env: EnvBase, state: dict[str, Any]) -> None:
@@ -76,7 +80,8 @@ def set_world(env: EnvBase, state: dict[str, Any]) -> None:
     if any(isinstance(buffer, UninitializedBuffer) for buffer in env.buffers()):
         env.reset()  # some transforms, such as CatFrames, make their buffers at the first reset
     env.load_state_dict(state["transforms"])
-    set_env_state(env, state["env"])
+    if state["env"] is not None:
+        set_env_state(env, state["env"])
 
 
 def get_generators() -> dict[str, Any]:
@@ -161,6 +166,12 @@ def to_tensordict(state: dict[str, Any], batch_size: torch.Size) -> TensorDict:
         for key, value in state.items()
     }
     return TensorDict(entries, batch_size=batch_size)
+
+
+def _name(env: EnvBase) -> str:
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return type(env).__name__
 
 
 class Resumable(ABC):
@@ -334,7 +345,8 @@ class Resumable(ABC):
         if "metrics" in state:  # not in the checkpoints of older versions
             self.metrics.load_state(state["metrics"])
         self.best_return = state.get("best_return")
-        carrier = state["carrier"]
+        # Of an environment that could not be saved the next step is the first of a new episode.
+        carrier = state["carrier"] if saves_state(self.world) else None
         self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
         self.last_row = dict(state["last_row"])
         self.unevaluated = state.get("unevaluated")  # not in the checkpoints of older versions
@@ -349,6 +361,15 @@ class Resumable(ABC):
             self.log.truncate(state["log_rows"])
             if self.unevaluated is not None:
                 self.log.write_again(self.unevaluated)  # without what the end of a run added
+
+    def _warn_of_unsaved(self) -> None:
+        """Names in one sentence the environment that checkpoints cannot hold."""
+        if self.checkpoints is not None and not saves_state(self.env):
+            _log.warning(
+                "%s cannot be saved in mid-episode (it has no get_env_state and set_env_state): checkpoints leave its "
+                "state out, and a run that is resumed resumes at the next episode",
+                _name(self.env),
+            )
 
     def _surroundings(self) -> dict[str, Any]:
         """What collecting changes besides the agent: worlds and random generators."""

@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, Unbounded
-from torchrl.envs import EnvBase, Transform, TransformedEnv
+from torchrl.envs import EnvBase, InitTracker, Transform, TransformedEnv
 
 from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents.agent import Agent
@@ -57,6 +57,9 @@ def with_transforms(env: EnvBase, transforms: Sequence[Transform]) -> EnvBase:
     while isinstance(outer, TransformedEnv):
         there += [(type(other), other.out_keys) for other in transform_chain(outer)]
         outer = outer.base_env
+    if transforms and all(kind is not InitTracker for kind, _ in there):
+        # What the policy carries from step to step begins anew with an episode.
+        env = env.append_transform(InitTracker())
     for transform in transforms:
         # Not twice, if the same environment is trained in again.
         if (type(transform), transform.out_keys) not in there:

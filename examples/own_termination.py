@@ -1,0 +1,42 @@
+"""When options end and which one starts, of one's own: here, where nothing is left to gain, and by what they promise."""
+
+import torch
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import train
+
+
+def at_the_top(tensordict, option):
+    """The probability that each environment's option ends before this step: 1 where no action has a positive value."""
+    values = tensordict["option_action_value"]
+    own = values.gather(-2, option.clamp(min=0)[:, None, None].expand(-1, 1, values.shape[-1]))
+    return (own.amax((-1, -2)) <= 0).float().clamp(min=1 / 50)
+
+
+def most_to_gain(tensordict, num_options):
+    """The option to start in each environment: drawn by what it promises."""
+    best = tensordict["option_action_value"].amax(-1)
+    return torch.distributions.Categorical(logits=best).sample()
+
+
+torch.manual_seed(0)
+env = make_env("NineRooms", room_size=3, batch_size=16, seed=0, visits="counts")
+lengths = {}
+for name, parts in {
+    "1/D": {},
+    "own": {"termination": at_the_top, "selection": most_to_gain},
+}.items():
+    # On the command line: agent.termination=own_termination:at_the_top agent.selection=own_termination:most_to_gain
+    agent = make_agent("dceo", env, num_options=2, eps_end=1.0, **parts)
+    row = train(
+        agent,
+        env,
+        total_frames=3200,
+        learning_starts=500,
+        update_period=8,
+        log_period=3200,
+        progress=False,
+    )
+    lengths[name] = row["option_share"] * 3200 / row["option_starts"]
+    print(f"{name}: an option takes {lengths[name]:.1f} steps, {row['coverage']} states visited")

@@ -1,0 +1,405 @@
+"""Learned beside exact eigenfunctions, where all states can be listed: objectives, objects, and while an agent learns.
+
+python -m torchrl_dceo.studies.experiments.eigenfunctions objectives --map GridRoom16 --objectives allo --out runs/f
+python -m torchrl_dceo.studies.experiments.eigenfunctions objects --out runs/objects
+python -m torchrl_dceo.studies.experiments.eigenfunctions evolution --env NineRooms --out runs/evolution
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import json
+import logging
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.analysis import exact_eigenfunctions, state_values, table_world
+from torchrl_dceo.analysis.figures.curves import draw_similarity_curves
+from torchrl_dceo.analysis.figures.maps import draw_comparison
+from torchrl_dceo.analysis.figures.positions import (
+    draw_object_eigenfunctions,
+    object_layout,
+    separation,
+)
+from torchrl_dceo.envs import GridWorldEnv, make_env
+from torchrl_dceo.envs.grid.maps import find_map
+from torchrl_dceo.studies.experiments import Parser, run_command
+from torchrl_dceo.studies.experiments.representation import (
+    OBJECTIVES,
+    LearnedRepresentation,
+    RepresentationConfig,
+    learn_representation,
+)
+from torchrl_dceo.training import TrainConfig, Trainer
+from torchrl_dceo.training.logging.logs import CSVLog
+from torchrl_dceo.training.probes import SpectrumProbe, eigen_reward
+
+__all__ = ["compare_objectives", "draw_evolution", "object_eigenfunctions"]
+
+_log = logging.getLogger(__name__)
+_LABELS = {
+    "graph_drawing": "graph drawing",
+    "generalized": "generalized",
+    "generalized_log1p": "generalized, log1p",
+    "allo": "ALLO",
+}
+Results = dict[str, list[LearnedRepresentation]]
+
+
+def compare_objectives(configs: Sequence[RepresentationConfig], out: Path) -> Results:
+    """Learns every representation, writes the logs and draws them beside the exact eigenfunctions.
+
+    Writes ``progress.csv`` (all logs), ``spectrum.csv`` (the exact eigenvalues), ``summary.csv`` (a row an objective),
+    ``config.json``, ``eigenfunctions.png`` and ``curves.png``.
+
+    Args:
+        configs (sequence of RepresentationConfig): the runs, all on one map.
+        out (Path): the folder of the files.
+
+    Returns:
+        dict of str to list of LearnedRepresentation: the runs of each objective.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    described = [dataclasses.asdict(config) for config in configs]
+    (out / "config.json").write_text(json.dumps(described, indent=1) + "\n")
+    (out / "progress.csv").unlink(missing_ok=True)
+    log = CSVLog(out / "progress.csv")
+    results: Results = {}
+    for config in configs:
+        names = {"objective": config.objective, "seed": config.seed}
+
+        def write(row: Mapping[str, float], names: Mapping[str, Any] = names) -> None:
+            log.write({**names, **_rounded(row)})
+
+        results.setdefault(config.objective, []).append(learn_representation(config, report=write))
+        # Drawn and summed up after every run: a run that is stopped leaves what it has.
+        _summarise(out, results)
+        _draw(out, results)
+    return results
+
+
+def _rounded(row: Mapping[str, float]) -> dict[str, float]:
+    return {key: value if key == "step" else float(f"{value:.5g}") for key, value in row.items()}
+
+
+def _summarise(out: Path, results: Results) -> None:
+    first = next(iter(results.values()))[0]
+    gaps = first.eigenvalues.diff().tolist()
+    with (out / "spectrum.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["i", "eigenvalue", "gap_to_next"])
+        for i, value in enumerate(first.eigenvalues.tolist()):
+            gap = f"{gaps[i]:.6f}" if i < len(gaps) else ""
+            writer.writerow([i + 1, f"{abs(value):.6f}", gap])
+    with (out / "summary.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        columns = ("cosine", "subspace_cosine", "span", "orthogonality_error", "data_limit")
+        head = [f"{column}_{kind}" for column in columns for kind in ("mean", "worst")]
+        writer.writerow(["objective", "seeds", *head, "seconds_mean"])
+        for name, each in results.items():
+            last = [result.rows[-1] for result in each]
+            row: list[Any] = [name, len(last)]
+            for column in columns:
+                values = [end[column] for end in last if column in end]
+                worst = max if column == "orthogonality_error" else min
+                row += [f"{_mean(values):.4f}", f"{worst(values):.4f}"] if values else ["", ""]
+            writer.writerow([*row, f"{_mean([end['seconds'] for end in last]):.1f}"])
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _draw(out: Path, results: Results) -> None:
+    first = next(iter(results.values()))[0]
+    learned: dict[str, Tensor] = {_LABELS[k]: each[0].learned for k, each in results.items()}
+    figure = draw_comparison(first.world.layout, first.exact, learned, first.eigenvalues)
+    figure.savefig(out / "eigenfunctions.png")
+    curves = {
+        _LABELS[name]: [
+            {key: [row[key] for row in result.rows] for key in ("step", "cosine", "span")}
+            for result in each
+        ]
+        for name, each in results.items()
+    }
+    draw_similarity_curves(curves).savefig(out / "curves.png")
+
+
+def _objectives(options: argparse.Namespace) -> None:
+    """Learned against exact eigenfunctions: every objective with every seed."""
+    find_map(options.map)
+    given = {name: getattr(options, name) for name in _SHARED}
+    runs = [(objective, seed) for objective in options.objectives for seed in options.seeds]
+    configs = [RepresentationConfig(**given, objective=o, seed=s) for o, s in runs]
+    compare_objectives(configs, options.out)
+
+
+_SHARED = {
+    field.name: field
+    for field in dataclasses.fields(RepresentationConfig)
+    if field.name not in ("objective", "seed")
+}
+
+
+def _objective_options(parser: Parser) -> None:
+    parser.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=["allo"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the files")
+    hints = typing.get_type_hints(RepresentationConfig)
+    for name, field in _SHARED.items():
+        read, choices = _reader(hints[name])
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=read, choices=choices, default=field.default
+        )
+
+
+def _reader(hint: Any) -> tuple[Callable[[str], Any], Sequence[str] | None]:
+    """How a value of a type is read from a command line, and what it may be."""
+    if typing.get_origin(hint) is typing.Literal:
+        return str, typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kind = next(one for one in typing.get_args(hint) if one is not type(None))
+        return kind, None
+    return (_boolean if hint is bool else hint), None
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+# What is compared, as the objects' part of a state id: phase (0 no key, 1 key in hand, 2 door open) + 4 for a broken
+# wall.
+_OBJECT_SETTINGS = {"EscapeRoom": {}, "ObstructedKey": {"num_breakable": 1}}
+_FUNCTIONS = {"EscapeRoom": (2,), "ObstructedKey": (2, 3)}  # f_2 knows the key, f_3 the wall
+_EVENTS = {
+    "EscapeRoom": (("without the key", 0), ("with the key", 1), ("… and the door open", 2)),
+    "ObstructedKey": (("wall whole", 0), ("wall broken", 4), ("… and key in hand", 5)),
+}
+
+
+def _over_positions(f: Tensor, occurs: Tensor, positions: int, objects: int) -> Tensor:
+    """A function of states at every position of the agent, for one state of the objects; NaN where there is none."""
+    part = slice(objects * positions, (objects + 1) * positions)
+    return f[part].where(occurs[part], torch.nan)
+
+
+def _objects(options: argparse.Namespace) -> None:
+    """Eigenfunctions of environments with objects over all positions, before and after a key is taken."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, object]] = []
+    for name in options.environments:
+        config = RepresentationConfig(
+            observation="pixels",
+            objective=options.objective,
+            dimensions=options.dimensions,
+            steps=options.steps,
+            samples=options.samples,
+            barrier_start=3.0,  # pixels: docs/representation.md
+            seed=options.seed,
+        )
+        rows += object_eigenfunctions(name, options.room_size, config, options.out)
+        with (options.out / "separation.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _object_options(parser: Parser) -> None:
+    known = list(_EVENTS)
+    parser.add_argument("--environments", nargs="+", default=known, choices=known)
+    parser.add_argument("--room-size", type=int, default=5)
+    parser.add_argument("--objective", default="allo", choices=OBJECTIVES)
+    parser.add_argument("--dimensions", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--samples", type=int, default=400_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the files")
+
+
+def object_eigenfunctions(
+    name: str, room_size: int, config: RepresentationConfig, out: Path
+) -> list[dict[str, object]]:
+    """Learns the representation of one environment from pixels of random walks through all its states.
+
+    Draws its first non-constant eigenfunctions before and after the key was taken (the wall broken), beside the exact
+    ones and an image of the environment, and measures how well their level separates the two: the key is a bottleneck
+    of the state space.
+
+    Args:
+        name (str): ``"EscapeRoom"`` or ``"ObstructedKey"``.
+        room_size (int): cells of a room along one side.
+        config (RepresentationConfig): of the representation.
+        out (Path): the folder of ``<name>.csv`` and ``<name>.png``.
+
+    Returns:
+        list of dict: the rows of the measure.
+    """
+    # MiniGrid takes a second to import: only for its environments.
+    from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
+    from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
+
+    settings = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
+    world = WORLDS[name](slip=0.0, coverage=True, **settings)
+    assert isinstance(world, KeyDoorWorld)
+    table = list_states(world)
+    env = KeyDoorTableEnv(table, coverage=True)
+    result = learn_representation(
+        config,
+        world=env,
+        report=lambda row: _log.info(
+            "%s step %d: |cos| of f2 %.3f", name, row["step"], row["cosine_2"]
+        ),
+    )
+    panels, rows, columns = [], [], {}
+    for i in _FUNCTIONS[name]:
+        exact, learned = result.exact[:, i - 1], result.learned[:, i - 1]
+        # The sign is free: low where the agent starts.
+        exact = exact * -float(exact[table.start].sign())
+        learned = learned * float((learned * exact).sum().sign())
+        cosine = result.rows[-1][f"cosine_{i}"]
+        for kind, f in (("exact", exact), ("learned", learned)):
+            columns[f"{kind}_f{i}"] = f
+            maps = [
+                (label, _over_positions(f, table.occurs, world.num_positions, objects))
+                for label, objects in _EVENTS[name]
+            ]
+            panels.append((f"{kind} $f_{i}$", maps))
+            for label, values in maps[1:]:
+                first = maps[0][1]
+                apart = separation(first[first.isfinite()], values[values.isfinite()])
+                row = {
+                    "world": name,
+                    "function": f"f{i}",
+                    "kind": kind,
+                    "before": maps[0][0],
+                    "after": label,
+                    "auc": f"{apart.auc:.4f}",
+                    "distance": f"{apart.distance:.2f}",
+                    "own_side_of_zero": f"{apart.opposite:.4f}",
+                    "mean_before": f"{float(first.nanmean()):.3f}",
+                    "mean_after": f"{float(values.nanmean()):.3f}",
+                    "cosine": f"{cosine:.4f}" if kind == "learned" else "",
+                    "eigenvalue": f"{float(result.eigenvalues[i - 1]):.6f}",
+                    "states": int(table.occurs.sum()),
+                }
+                rows.append(row)
+                _log.info(str(row))
+    with (out / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["state_id", *columns])
+        for state in table.occurs.nonzero().flatten().tolist():
+            writer.writerow([state, *(f"{float(f[state]):.5f}" for f in columns.values())])
+    shown = make_env(name, **settings)
+    shown.reset()
+    spaced = "".join(f" {c}" if c.isupper() else c for c in name).strip().capitalize()
+    figure = draw_object_eigenfunctions(
+        object_layout(world.rows),
+        panels,
+        shown.base_env.render(),
+        f"{spaced}: eigenfunctions over the agent's positions",
+        f"rooms of {room_size} x {room_size}, {int(table.occurs.sum())} states · learned from pixels "
+        f"({config.objective}, {config.samples:,} random steps)",
+    )
+    figure.savefig(out / f"{name}.png")
+    return rows
+
+
+_EVOLUTION = {"NineRooms": {"starts": [(17, 1)], "goals": [(1, 17)]}, "GridMaze": {}}
+_MOMENTS = 6  # of a run that are drawn
+
+
+def draw_evolution(
+    name: str, out: Path, *, frames: int = 48_000, seed: int = 0, **laplacian: Any
+) -> None:
+    """Draws f_2 … f_11 at six moments of an online DCEO run from the bottom left, beneath the exact eigenfunctions.
+
+    Args:
+        name (str): ``"NineRooms"`` or ``"GridMaze"``.
+        out (Path): the folder of ``evolution.png`` and of ``evolution.csv``, the similarities.
+
+    Keyword Args:
+        frames (int): of the run. Default: ``48_000``.
+        seed (int): of the run. Default: ``0``.
+        **laplacian: settings of the agent's representation.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    env = make_env(name, seed=seed, visits="counts", **_EVOLUTION[name])
+    agent = make_agent("dceo", env, eps_frames=frames, dimensions=11, lr=5e-4, **laplacian)
+    grid, snapshots = table_world(env), {}
+    assert isinstance(grid, GridWorldEnv)
+    (out / "evolution.csv").unlink(missing_ok=True)
+    log = CSVLog(out / "evolution.csv")
+    measure = SpectrumProbe()
+
+    def snapshot(trainer: Trainer) -> dict[str, float]:
+        done = trainer.counters.frames
+        snapshots[f"{done // 1000}k"] = state_values(eigen_reward(agent).encoder, grid).double()
+        row = measure(trainer)
+        log.write({"frames": done, **{key: round(value, 4) for key, value in row.items()}})
+        return row
+
+    period = frames // _MOMENTS
+    train = TrainConfig(total_frames=frames, eval_period=period, log_period=period, seed=seed)
+    Trainer(agent, env, train, probes=(snapshot,)).run()
+    values, exact = exact_eigenfunctions(grid, 11)
+    figure = draw_comparison(
+        grid.layout,
+        exact[:, 1:],
+        {moment: functions[:, 1:] for moment, functions in snapshots.items()},
+        values[1:],
+        titles=[f"$e_{{{i}}}$" for i in range(2, 12)],
+        title=f"{name}: eigenfunctions while DCEO learns (rows: frames)",
+    )
+    figure.savefig(out / "evolution.png")
+
+
+def _evolution(options: argparse.Namespace) -> None:
+    """How the eigenfunctions evolve while an online DCEO agent learns, starting at the bottom left."""
+    draw_evolution(
+        options.env,
+        options.out,
+        frames=options.frames,
+        seed=options.seed,
+        norm=options.norm,
+        barrier=options.barrier,
+        centre_pixels=options.centre,
+    )
+
+
+def _evolution_options(parser: Parser) -> None:
+    parser.add_argument("--env", choices=list(_EVOLUTION), default="NineRooms")
+    parser.add_argument("--frames", type=int, default=48_000)
+    parser.add_argument("--norm", choices=["squared", "log1p"], default="squared")
+    parser.add_argument("--barrier", type=float, default=0.1)
+    parser.add_argument("--centre", type=_boolean, default=True, help="without the mean image")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the files")
+
+
+def main() -> None:
+    """The command line."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    run_command(
+        "torchrl_dceo.studies.experiments.eigenfunctions",
+        {
+            "objectives": (_objective_options, _objectives),
+            "objects": (_object_options, _objects),
+            "evolution": (_evolution_options, _evolution),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
