@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One thread a process: the networks are small, and tests run one process a core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all lint bench chaos miniworld browser clean
+.PHONY: demo test test-all test-wheel lint bench chaos miniworld browser clean
 # What the 3D worlds draw with (Debian, Ubuntu).
 MESA := libegl1 libgl1 libglu1-mesa
 
@@ -23,6 +23,10 @@ test: $(VENV)/.installed
 
 test-all: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 -q -m ""
+
+# The wheel alone, in a fresh virtual environment and an empty folder.
+test-wheel: $(VENV)/.installed
+	$(BIN)/python -m pytest -q -m "" tests/test_wheel.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

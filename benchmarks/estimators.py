@@ -7,6 +7,8 @@ of "pairs", summed over all parameters. Each batch costs both the same: every st
 
 from __future__ import annotations
 
+import argparse
+
 import torch
 from tensordict import TensorDict
 
@@ -49,13 +51,19 @@ def gradient_variance(loss, pairs: Pairs, size: int) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--updates", type=int, nargs="+", default=[1, 300, 1500], help="before f is measured"
+    )
+    parser.add_argument("--samples", type=int, default=100_000, help="pairs of states")
+    arguments = parser.parse_args()
     tune_process()
     world = GridWorldEnv(find_map("GridRoom16"), observation="xy", coverage=True)
-    pairs = collect_pairs(world, 100_000, episode_steps=10, discount=0.9)
+    pairs = collect_pairs(world, arguments.samples, episode_steps=10, discount=0.9)
     print(f"{'objective':>12} {'updates':>8} {'batch':>6} {'variance split / pairs':>24}")
     for name, make in LOSSES.items():
-        for steps in (1, 300, 1500):
-            config = RepresentationConfig(objective=name, samples=100_000, steps=steps)
+        for steps in arguments.updates:
+            config = RepresentationConfig(objective=name, samples=arguments.samples, steps=steps)
             encoder = learn_representation(config).encoder
             for size in (32, 256):
                 split, both = (

@@ -1,5 +1,6 @@
 """Online DCEO from plain TorchRL parts: collector, replay buffer, losses, target updates."""
 
+import sys
 from functools import partial
 
 import torch
@@ -27,7 +28,8 @@ TWO_ROOMS = """
 #....#...G#
 ###########
 """.strip()
-NUM_OPTIONS, FRAMES, PERIOD, GAMMA = 4, 10_000, 4, 0.97
+NUM_OPTIONS, PERIOD, GAMMA = 4, 4, 0.97
+FRAMES = int(sys.argv[1]) if sys.argv[1:] else 10_000
 
 torch.manual_seed(0)
 tune_process()
@@ -90,9 +92,7 @@ for i, data in enumerate(collector):
     for target in targets:
         target.step()
     if i % 500 == 0:
-        print(
-            f"{i * PERIOD:6d} frames: {len(visited)} of {world.num_states} states, ε {explore.eps:.2f}"
-        )
+        print(f"{i * PERIOD:6d} frames: {len(visited)} states seen, ε {explore.eps:.2f}")
 
 with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
     returns = [env.rollout(60, policy)["next", "reward"].sum().item() for _ in range(20)]

@@ -12,8 +12,10 @@ from torchrl_dceo.training import load_agent, train
 
 
 class Corridor(gymnasium.Env):
-    """A walk along a corridor of 12 squares; the reward is at its end. The image is [H, W, C], as Gymnasium has it: here
-    3 x 12 x 1, a shape that does not say where the channels are, so it is said below."""
+    """A walk along a corridor of 12 squares; the reward is at its end.
+
+    The image is [H, W, C] as Gymnasium has it, here 3 x 12 x 1: a shape that does not say where the channels are.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 255, (3, 12, 1), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""When options end and which one starts, of one's own: here, where nothing is left to gain, and by what they promise."""
+"""When options end and which one starts: here, where nothing is left to gain, and by what they promise."""
 
 import torch
 

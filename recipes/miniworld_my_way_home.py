@@ -1,9 +1,9 @@
-"""First-person MyWayHomeSparse in 3D; needs the extra `miniworld` and Mesa (docs/miniworld.md).
+"""The paper's My Way Home, sparse, in 3D: ten rooms, a far goal; needs extra `miniworld` and Mesa (docs/miniworld.md).
 
-The whole run takes weeks of one core.
+The whole run takes an hour of one core.
 
-    python recipes/miniworld_my_way_home.py agent=dceo
-    python recipes/miniworld_my_way_home.py agent=dceo env.parallel=true   # a process for each environment
+    python recipes/miniworld_my_way_home.py agent=dceo seed=3
+    python -m torchrl_dceo train env=miniworld_twelve_rooms agent=dceo         # a longer maze in which the agent turns
 """
 
 from torchrl_dceo.cli.train import main

@@ -97,19 +97,11 @@ def check_types(config: Any) -> None:
     """Checks every field of a dataclass against its annotation; a whole number written as 1e5 becomes an ``int``.
 
     Examples:
-        >>> from dataclasses import dataclass
-        >>> from typing import Literal
-        >>> from torchrl_dceo.settings import check_types
-        >>> @dataclass
-        ... class Speed:
-        ...     lr: float = 1e-3
-        ...     norm: Literal["squared", "log1p"] = "squared"
-        ...     def __post_init__(self):
-        ...         check_types(self)
-        >>> Speed(lr="fast")
+        >>> from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig
+        >>> LearnerConfig(lr="fast")
         Traceback (most recent call last):
         ValueError: lr must be float, got 'fast'
-        >>> Speed(norm="log2")
+        >>> LaplacianConfig(norm="log2")
         Traceback (most recent call last):
         ValueError: norm is 'log2' (did you mean 'log1p'?); choose from squared, log1p
     """

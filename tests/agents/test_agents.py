@@ -281,3 +281,14 @@ def test_discounted_rewards_want_several_steps(name):
     agent = make_agent(name, env, reward_mode="discounted", one_step_options=False)
     assert agent.replay.window and agent.objectives["option"].tensor_keys.successor == "next"
     assert not agent.objectives["option"].single_step
+
+
+@pytest.mark.parametrize("name", ["dceo", "dceo_two_phase", "dco"])
+@pytest.mark.parametrize("own", [0.7, None])
+def test_the_options_rewards_and_their_loss_have_one_discount(name, own):
+    agent = make_agent(name, make_world(), gamma=0.9, option_gamma=own)
+    expected = 0.9 if own is None else own
+    loss, reward = agent.objectives["option"], agent.objectives["reward"]
+    assert reward.mode == "potential"  # the mode that depends on it
+    assert reward.gamma == pytest.approx(expected)
+    assert float(loss.value_estimator.gamma) == pytest.approx(expected)

@@ -165,3 +165,28 @@ def test_diayn_discovers_without_reward_then_keeps_its_skills():
     assert float(agent.explorer.eps) == 1.0
     agent.explorer.step(1000)
     assert float(agent.explorer.eps) < 1.0
+
+
+def test_the_predictor_of_rnd_learns_at_the_next_state():
+    """Its loss and gradient depend on s', and not at all on s."""
+    env = make_env("NineRooms", room_size=3, batch_size=8, seed=0)
+    agent = make_agent("rnd", env)
+    loss = agent.objectives["predictor"]
+    agent.objectives["bonus"].normalizer.update(
+        torch.rand(64, *env.observation_spec["pixels"].shape[1:])
+    )
+    batch = env.rollout(4, break_when_any_done=False).reshape(-1)
+
+    def gradient(changed: str | None) -> torch.Tensor:
+        data = batch.clone()
+        if changed is not None:
+            where = data if changed == "root" else data["next"]
+            where["pixels"] = 255 - where["pixels"]
+        loss.zero_grad()
+        loss(data)["loss_predictor"].backward()
+        return torch.cat([p.grad.flatten() for p in loss.parameters() if p.grad is not None])
+
+    before = gradient(None)
+    assert before.abs().sum() > 0
+    assert torch.equal(gradient("root"), before)
+    assert not torch.allclose(gradient("next"), before)

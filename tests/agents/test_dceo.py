@@ -63,5 +63,5 @@ def test_pairs_apart_in_two_phases():
 
 
 def test_pairs_must_be_apart():
-    with pytest.raises(ValueError, match="pair_steps must be an integer of at least 1, got 0"):
+    with pytest.raises(ValueError, match="pair_steps must be at least 1, got 0"):
         trained("dceo", pair_steps=0)

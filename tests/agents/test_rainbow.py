@@ -13,6 +13,7 @@ from torchrl.objectives import LossModule
 
 from torchrl_dceo._fast.losses import CategoricalDQNLoss
 from torchrl_dceo.agents import make_agent
+from torchrl_dceo.agents.agent import Objective
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.objectives import OptionDistributionalDQNLoss, OptionDQNLoss
 from torchrl_dceo.training import Agent, Phase, TrainConfig, Trainer
@@ -91,8 +92,6 @@ def test_priorities_become_the_errors_of_the_last_update():
 class _Spy(LossModule):
     """Notes the rows that it was given."""
 
-    uniform_samples = True
-
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
         self.network = network
@@ -107,10 +106,9 @@ def test_objectives_that_average_get_uniform_rows_and_the_others_prioritized_one
     env = make_world(seed=0)
     rainbow = make_agent("rainbow", env, batch_size=400)
     averaging, drawn = _Spy(torch.nn.Linear(1, 1)), _Spy(torch.nn.Linear(1, 1))
-    drawn.uniform_samples = False
     agent = Agent(
         rainbow.policy,
-        {"averaging": averaging, "drawn": drawn},
+        {"averaging": Objective(averaging, uniform=True), "drawn": drawn},
         explorer=rainbow.explorer,
         optimizer=rainbow.optimizer,
         replay=rainbow.replay,
@@ -181,8 +179,7 @@ def test_compiled_networks_learn_the_same():
 def on_meta(monkeypatch) -> Callable[[str], Agent]:
     """Builds an agent on a device without memory: any look at a value is an error, and so is a tensor left behind."""
     # TorchRL's target updaters compare memory when they are made, which this device has none of.
-    for module in ("ddqn", "option_agent"):
-        monkeypatch.setattr(f"torchrl_dceo.agents.{module}.make_targets", lambda *_: [])
+    monkeypatch.setattr("torchrl_dceo.agents.builders.make_targets", lambda *_: [])
 
     def build(name: str) -> Agent:
         env = make_world()
@@ -210,8 +207,8 @@ def test_losses_and_gradients_need_no_look_at_a_value(name, on_meta):
     batch = host.replay.sample().to("meta")
     agent = on_meta(name)
     total = torch.zeros((), device="meta")
-    for objective in agent.objectives.values():
-        own = batch["uniform"] if getattr(objective, "uniform_samples", False) else batch
+    for key, objective in agent.objectives.items():
+        own = batch["uniform"] if key == "laplacian" else batch
         out = objective(own)
         if isinstance(objective, LossModule):
             total = total + next(value for key, value in out.items() if key.startswith("loss"))

@@ -41,7 +41,8 @@ def test_curves_have_the_points_of_the_log(run_dir):
     assert lines(learned)["options climb, random states"] == [[200, 0.1]]
     assert [[200, -0.2]] in lines(learned).values() and learned.get_ylim()[0] <= -0.2
     assert [[100, 1.0], [200, 0.9], [300, 0.8]] in lines(eps).values()
-    assert eps.get_ylabel() == "ε"
+    assert eps.get_ylabel() == ""  # the legend names it
+    assert "ε (right)" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
 
 def test_the_end_of_a_phase_is_marked(run_dir):

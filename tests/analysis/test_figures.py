@@ -80,18 +80,20 @@ def test_a_world_that_starts_anywhere_is_not_covered_with_marks():
     assert len(draw_visits(env.layout, torch.ones(10)).axes[0].texts) == 1  # the goal
 
 
-def test_each_eigenfunction_has_its_own_symmetric_limits_and_its_similarity():
+def test_each_eigenfunction_is_scaled_by_its_largest_value_and_has_its_similarity():
     env = GridWorldEnv(nine_rooms(3))
     values, exact = exact_eigenfunctions(env, 6)
     learned = 3 * exact
     learned[:, 3] = exact[:, 3] + exact[:, 4]
     figure = draw_eigenfunctions(env.layout, learned, cosine_similarity(learned, exact, values))
-    assert len(figure.axes) == 10 and sum(axes.axison for axes in figure.axes) == 6
+    # Two rows of three, without a blank place, and a colour bar.
+    assert len(figure.axes) == 7 and all(axes.axison for axes in figure.axes)
+    assert "max" in figure.axes[6].get_ylabel()
     for i, axes in enumerate(figure.axes[:6]):
         shown = maps_of(axes)[1]
-        np.testing.assert_allclose(shown[~np.isnan(shown)], learned[:, i].numpy())
         limit = float(learned[:, i].abs().max())
-        assert axes.images[1].get_clim() == pytest.approx((-limit, limit))
+        np.testing.assert_allclose(shown[~np.isnan(shown)], learned[:, i].numpy() / limit)
+        assert axes.images[1].get_clim() == (-1, 1)
     titles = [axes.get_title() for axes in figure.axes[:6]]
     assert titles[0] == "$f_{1}$  |cos| 1.00"
     assert titles[1] == "$f_{2}$  |cos| 1.00*"  # x and y are alike: a repeated eigenvalue

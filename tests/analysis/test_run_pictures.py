@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import subprocess
 import sys
 
@@ -12,15 +13,18 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
-from torchrl_dceo.cli.plot import main
 
 from torchrl_dceo.analysis import (
     RunAnalysis,
+    draw_learning_curve,
     draw_run,
     load_analysis,
+    read_progress,
     save_analysis,
     state_values,
 )
+from torchrl_dceo.analysis.figures.curves import option_starts
+from torchrl_dceo.cli.runs import plot as main
 from torchrl_dceo.envs import RubiksCubeEnv, make_env
 from torchrl_dceo.modules import EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
@@ -119,14 +123,18 @@ def test_the_cube_has_a_curve_and_its_arrays(tmp_path, caplog):
     assert load_analysis(tmp_path).representation.shape == (64, 4)
     with caplog.at_level(logging.INFO):
         assert [path.name for path in draw_run(tmp_path)] == ["learning_curve.png"]
-    assert caplog.messages == ["no maps: RubiksCubeEnv is no grid world"]
+    assert caplog.messages == [
+        "no state visitation: the environment did not count its visits",
+        "no options: the agent has none",
+    ]
 
 
 def test_an_object_world_stores_its_counts(tmp_path):
     env = make_env("EscapeRoom")
     save_analysis(tmp_path, env, counts=torch.ones(5, dtype=torch.int64))
     stored = load_analysis(tmp_path)
-    assert stored.counts.tolist() == [1] * 5 and stored.grid is None and draw_run(tmp_path) == []
+    assert stored.counts.tolist() == [1] * 5 and stored.grid is None
+    assert [path.name for path in draw_run(tmp_path)] == ["visits.png"]
 
 
 def test_a_changed_map_is_stored_as_it_is_now(tmp_path):
@@ -141,6 +149,8 @@ def test_a_changed_map_is_stored_as_it_is_now(tmp_path):
 def test_the_command_draws_and_names_the_pictures(run_dir, capsys):
     assert main([str(run_dir)]) == 0
     assert capsys.readouterr().out.split() == [str(run_dir / name) for name in ALL]
+    assert main([str(run_dir), "--format", "pdf"]) == 0
+    assert capsys.readouterr().out.split()[0] == str(run_dir / "learning_curve.pdf")
 
 
 def test_the_command_runs_as_a_module(tmp_path):
@@ -149,7 +159,8 @@ def test_the_command_runs_as_a_module(tmp_path):
         "-W",
         "error::RuntimeWarning",
         "-m",
-        "torchrl_dceo.cli.plot",
+        "torchrl_dceo",
+        "plot",
     ]
     result = subprocess.run([*command, str(tmp_path / "none")], capture_output=True, text=True)
     assert result.returncode == 2
@@ -206,3 +217,39 @@ def test_a_run_that_has_not_ended_has_its_curve(tmp_path, caplog):
 
 def test_an_analysis_without_grid():
     assert RunAnalysis({"name": "Other"}).grid is None
+
+
+@pytest.mark.parametrize("kind", ["pdf", "svg"])
+def test_figures_that_can_be_scaled(kind, tmp_path):
+    (tmp_path / "progress.csv").write_text(LOG)
+    save_analysis(tmp_path, make_env("S..\n..G"), counts=torch.arange(6))
+    drawn = draw_run(tmp_path, format=kind)
+    assert [path.name for path in drawn] == [f"learning_curve.{kind}", f"visits.{kind}"]
+    marks = {"pdf": b"%PDF", "svg": b"<svg"}
+    assert all(marks[kind] in path.read_bytes()[:2000] for path in drawn)
+
+
+def test_another_format_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown format 'pgn' \(did you mean 'png'\?\)"):
+        draw_run(tmp_path, format="pgn")
+
+
+def test_an_environment_without_a_map_shows_how_its_options_are_used(tmp_path):
+    (tmp_path / "progress.csv").write_text(
+        "frames,train_return,option_starts_1,option_starts_2,option_starts_10\n1,0,3,1,0\n2,1,2,,4\n"
+    )
+    save_analysis(tmp_path, make_env("EscapeRoom"), counts=torch.tensor([4, 0, 9]))
+    names = [path.name for path in draw_run(tmp_path)]
+    assert names == ["learning_curve.png", "visits.png", "options.png"]
+    assert option_starts(read_progress(tmp_path)) == [5, 1, 4]
+
+
+def test_a_run_without_reward_has_no_empty_panel():
+    log = {
+        "frames": [1.0, 2.0],
+        "eps": [1.0, 1.0],
+        "train_return": [math.nan] * 2,
+        "coverage": [1, 2],
+    }
+    figure = draw_learning_curve(log)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Coverage"]

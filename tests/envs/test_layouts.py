@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
@@ -88,3 +89,67 @@ def test_bad_marks_get_one_sentence(marks, message):
         parse_layout(SMALL).with_marks(**marks)
     with pytest.raises(ValueError, match=re.escape(message)):
         GridWorldEnv(SMALL, **marks)
+
+
+def random_map(side, seed, walls=0.3):
+    cells = np.where(np.random.default_rng(seed).random((side, side)) < walls, "#", ".")
+    cells[0], cells[:, -1] = ".", "."
+    cells[0, 0], cells[-1, -1] = "S", "G"
+    return "\n".join("".join(row) for row in cells)
+
+
+def slow_distances(layout, start):
+    """Dijkstra with all distances 1, cell by cell."""
+    distance = {start: 0}
+    queue = [start]
+    while queue:
+        r, c = queue.pop(0)
+        for dr, dc in MOVES:
+            cell = (r + dr, c + dc)
+            if layout.is_open(*cell) and cell not in distance:
+                distance[cell] = distance[r, c] + 1
+                queue.append(cell)
+    return distance
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_distances_and_regions_are_those_of_a_walk(seed):
+    layout = parse_layout(random_map(12, seed, walls=0.45))
+    for cell in layout.cells:
+        near = slow_distances(layout, cell)
+        assert layout.distances(cell) == near
+        same = {other for other in layout.cells if layout.regions[other] == layout.regions[cell]}
+        assert same == set(near)
+    assert (layout.regions == -1).sum() == 144 - len(layout.cells)
+
+
+def test_a_map_of_500_by_500_cells_can_start_anywhere():
+    """200,000 starts: a walk from each of them would take days."""
+    env = GridWorldEnv(random_map(500, 0, walls=0.2), starts="anywhere", observation="xy")
+    assert env.num_states > 190_000 and len(env.layout.starts) > 180_000
+
+
+def test_larger_maps_are_refused(tmp_path):
+    sentence = r"the map has 501 x 500 cells, and 250,000 are allowed"
+    with pytest.raises(ValueError, match=sentence):
+        parse_layout("\n".join(["S" + "." * 499] + ["." * 500] * 500))
+    path = tmp_path / "map.txt"
+    path.write_text("." * 600_000)
+    with pytest.raises(ValueError, match=r"has 600,000 bytes, and a map has 250,000 cells at most"):
+        parse_layout(path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_moves_are_those_of_a_slow_table(seed):
+    text = random_map(9, seed).replace("#", "X", 3)
+    layout = parse_layout(text)
+    number = {cell: i for i, cell in enumerate(layout.cells)}
+    table = [
+        [
+            number[r + dr, c + dc] if layout.is_open(r + dr, c + dc) else number[r, c]
+            for dr, dc in MOVES
+        ]
+        for r, c in layout.cells
+    ]
+    env = GridWorldEnv(layout)
+    assert env._moves.view(env.num_states, 4).tolist() == table

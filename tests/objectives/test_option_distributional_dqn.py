@@ -342,3 +342,58 @@ def test_a_module_of_ones_own_with_its_atoms():
         loss.make_value_estimator(gamma=0.5)
         values.append(loss(batch.clone())["loss_option"])
     torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize("which", ["main", "option"])
+def test_truncation_bootstraps_and_termination_does_not(which):
+    """In closed form: atoms 0 and 1, next distribution all on 1; r = 0 and γ = 0.5."""
+    atoms = torch.tensor([0.0, 1.0])
+    logits = torch.tensor(
+        [[-9.0, 9.0], [9.0, -9.0]]
+    )  # of the next state (all on 1) and of this one (all on 0)
+
+    def net(observation: torch.Tensor) -> torch.Tensor:
+        chosen = logits[observation[..., 0].long()].log_softmax(-1)
+        return chosen[..., None].expand(*chosen.shape, 2)  # both actions alike
+
+    class Net(nn.Module):
+        def forward(self, observation: torch.Tensor) -> torch.Tensor:
+            out = net(observation)
+            return out if which == "main" else out.unsqueeze(-3)
+
+    settings = {"support": atoms, "in_keys": ["observation"], "spec": Categorical(2)}
+    if which == "main":
+        actor = DistributionalGreedyActor(Net(), **settings)
+        loss = CategoricalDQNLoss(actor, gamma=0.5)
+    else:
+        loss = OptionDistributionalDQNLoss(
+            OptionDistributionalQValueActor(Net(), num_options=1, **settings)
+        )
+        loss.make_value_estimator(gamma=0.5)
+    targets = {}
+    for name, done, terminated in (
+        ("running", False, False),
+        ("truncated", True, False),
+        ("terminated", True, True),
+    ):
+        batch = TensorDict(
+            {
+                "observation": torch.ones(1, 1),
+                "action": torch.zeros(1, dtype=torch.int64),
+                "option_reward": torch.zeros(1, 1),
+                "next": {
+                    "observation": torch.zeros(1, 1),
+                    "reward": torch.zeros(1, 1),
+                    "done": torch.tensor([[done]]),
+                    "terminated": torch.tensor([[terminated]]),
+                },
+            },
+            [1],
+        )
+        out = loss(batch)
+        key = "main_target" if which == "main" else "option_target"
+        targets[name] = float(out[key].mean())
+    # The mass at 1 moves to 0.5 = half way between the atoms; after termination all of it is at 0.
+    assert targets["running"] == pytest.approx(0.5, abs=1e-3)
+    assert targets["truncated"] == pytest.approx(0.5, abs=1e-3)
+    assert targets["terminated"] == pytest.approx(0.0, abs=1e-6)

@@ -121,8 +121,7 @@ def test_eigenfunctions_of_an_agent_that_cannot_turn_have_one_heading(tmp_path):
     run("miniworld_eigenfunctions", *arguments)
     assert [row["heading"] for row in correlations(tmp_path)] == [0]
     # The walks start anywhere: without that, no image of the other rooms would be learned from.
-    sys.path.insert(0, str(ROOT / "recipes"))
-    from miniworld_eigenfunctions import view_settings
+    from torchrl_dceo.studies.experiments.miniworld_eigenfunctions import view_settings
 
     options = {"views": 1, "obs_width": 8, "obs_height": 6, "distinct_walls": False}
     for name, expected in (("MiniWorldFourRoomsStrafe", "anywhere"), ("MiniWorldFourRooms", None)):

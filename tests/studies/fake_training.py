@@ -1,7 +1,7 @@
 """Trains nothing: writes its log row by row, resumes where it was, crashes or hangs when told to.
 
-``fault`` in its folder's parent's parent (the environment's) says what happens: ``<agent> <seed> crash|hang|stubborn``; a file
-``mended`` beside it makes all well.
+``faults`` in its folder's parent's parent (the environment's) has what happens, ``<agent> <seed> crash|hang|stubborn``;
+a file ``mended`` beside it makes all well.
 """
 
 import json

@@ -52,7 +52,8 @@ def test_runs_each_once_and_leaves_results(fake, capsys):
     results = fake.run("dceo", 0).parents[3] / "results"
     assert (results / "toy.png").is_file()
     assert (
-        f"python {fake.program} env=fake agent=dceo seed=0" in (results / "README.md").read_text()
+        f"for seed in 0 1; do python {fake.program} env=fake agent=dceo seed=$seed"
+        in (results / "README.md").read_text()
     )
     origin = json.loads((results / "study.json").read_text())
     assert origin["seeds"] == [0, 1] and origin["agents"] == ["dceo", "ddqn"]

@@ -108,7 +108,7 @@ assert "hydra" not in sys.modules
 print(load_options({str(tmp_path)!r}).options.num_options)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stdout == "2\n", result.stderr
+    assert result.stdout == "4\n", result.stderr  # two in both directions
 
 
 def test_skills_without_a_representation(tmp_path):

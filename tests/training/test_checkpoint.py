@@ -134,5 +134,5 @@ def test_no_pickle(tmp_path, monkeypatch):
     trainer.run()
     assert trainer.resume() == 100
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".bin", ".json", ".csv", ".lock"}
+    assert {path.suffix for path in files} == {".bin", ".json", ".csv", ".lock", ".yaml"}
     assert not any(path.read_bytes()[:2] in (b"PK", b"\x80\x04") for path in files)

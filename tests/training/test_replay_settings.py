@@ -40,7 +40,7 @@ def test_without_a_capacity_there_is_room_for_the_whole_run(envs):
     env = make_env("NineRooms", room_size=3, batch_size=envs, max_steps=2)
     agent = make_agent("ddqn", env, network="mlp")
     config = TrainConfig(
-        total_frames=1600, learning_starts=1600, eval_episodes=0, progress=False, update_period=40
+        total_frames=4000, learning_starts=4000, progress=False, update_period=40
     )
     trainer = Trainer(agent, env, config=config)
     trainer.run()

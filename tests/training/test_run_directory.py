@@ -57,7 +57,7 @@ def finished(tmp_path_factory):
         ),
         (
             {"agent_settings": {"lr": 1e-3}},
-            r"agent\.optimizer\S*\.lr is 0\.0001 there and 0\.001 h",
+            r"agent\.optimizer\S*\.lr is 0\.0005 there and 0\.001 h",
         ),
         ({"agent_settings": {"gamma": 0.9}}, r"agent\.replay\.gamma is 0\.99 there and 0\.9 here"),
         ({"agent_settings": {"eps_end": 0.2}}, r"modules\.\S+eps_end is 0\.1 there and 0\.2 here"),

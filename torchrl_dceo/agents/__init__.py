@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import with_centring
+from torchrl_dceo.agents.agent import Agent, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.cic import CICConfig, make_cic
 from torchrl_dceo.agents.counts import CountsConfig, make_counts
 from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
@@ -23,13 +22,20 @@ from torchrl_dceo.agents.rainbow import (
     make_rainbow_dceo,
 )
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
-from torchrl_dceo.agents.tabular_learner import with_tabular_learner
 from torchrl_dceo.envs import prepare_env
 from torchrl_dceo.envs.prepare import PreparedEnv
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.typos import choices
 
-__all__ = ["AGENTS", "choices", "make_agent"]
+__all__ = [
+    "AGENTS",
+    "Agent",
+    "Objective",
+    "Phase",
+    "ReplaySettings",
+    "choices",
+    "make_agent",
+]
 
 
 class AgentKind(NamedTuple):
@@ -79,8 +85,5 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
     if name == "counts" and isinstance(env, PreparedEnv):
         env = prepare_env(env, visits="counts")
     agent = kind.build(env, config)
-    if config.main_learner == "table":
-        agent = with_tabular_learner(agent, env, config)
-    agent = with_centring(agent, env)
-    agent.made_from = {"name": name, **settings}
+    agent.made_from = {"name": name, **vars(config)}
     return agent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -26,7 +26,7 @@ from torchrl_dceo.modules.networks import ConvNet
 from torchrl_dceo.objectives import OptionDQNLoss
 from torchrl_dceo.objectives.option_adam import OptionAdam
 
-__all__ = ["Agent", "Phase", "ReplaySettings"]
+__all__ = ["Agent", "Objective", "Phase", "ReplaySettings"]
 
 # Where a batch drawn by priorities holds another one, drawn uniformly.
 UNIFORM = "uniform"
@@ -133,19 +133,41 @@ class ReplaySettings:
         )
 
 
+@dataclass(frozen=True)
+class Objective:
+    """A module that a batch passes through, and what it needs besides the batch.
+
+    Args:
+        module (nn.Module): a :class:`~torchrl.objectives.LossModule`, whose ``loss*`` outputs are summed, or any module
+            that writes into the batch what a later one reads (an intrinsic reward, a bonus).
+        uniform (bool): whether it averages over states, so that it needs a batch drawn uniformly where the replay draws
+            by priorities.
+        logged (sequence of NestedKey): entries that it writes and whose mean the log shows.
+        after_update (callable, optional): called after each step of the optimizer in which it learned.
+
+    Examples:
+        >>> from torch import nn
+        >>> from torchrl_dceo.agents.agent import Objective
+        >>> Objective(nn.Identity(), logged=("bonus",)).uniform
+        False
+    """
+
+    module: nn.Module
+    uniform: bool = False
+    logged: Sequence[NestedKey] = ()
+    after_update: Callable[[], None] | None = None
+
+
 class Agent(nn.Module):
     """A policy and the ordered objectives that one batch passes through.
 
-    An objective is a :class:`~torchrl.objectives.LossModule`, whose ``loss*`` outputs are summed, or any module that
-    writes into the batch what a later one reads (an intrinsic reward, a bonus). So an agent is a declaration, and the
-    loop needs to know nothing of its method. A module may name in ``logged_keys`` what the log shall show of it.
-
-    With a replay that draws by priorities, an objective whose class says ``uniform_samples = True`` (the Laplacian's)
-    gets a batch of its own, drawn uniformly.
+    So an agent is a declaration, and the training loop knows nothing of its method: each :class:`Objective` declares
+    what it needs.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
-        objectives (mapping of str to module): in the order in which a batch passes through them.
+        objectives (mapping of str to Objective or module): in the order in which a batch passes through them; a plain
+            module needs nothing but the batch.
 
     Keyword Args:
         explorer (Explorer): the part of the policy whose ε is annealed.
@@ -155,6 +177,9 @@ class Agent(nn.Module):
         phases (sequence of Phase): what happens when. Default: one phase in which everything learns.
         transforms (sequence of Transform): what the policy needs of the environment, e.g. a primer for its state.
         max_grad_norm (float, optional): clips the norm of the whole gradient.
+
+    Attributes:
+        made_from (dict or None): the name and settings that :func:`~torchrl_dceo.agents.make_agent` built it from.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -167,7 +192,7 @@ class Agent(nn.Module):
     def __init__(
         self,
         policy: TensorDictModuleBase,
-        objectives: Mapping[str, nn.Module],
+        objectives: Mapping[str, Objective | nn.Module],
         *,
         explorer: Explorer,
         optimizer: torch.optim.Optimizer,
@@ -179,12 +204,16 @@ class Agent(nn.Module):
     ) -> None:
         super().__init__()
         self.policy = policy
-        self.objectives = nn.ModuleDict(objectives)
+        self._declared = {
+            name: given if isinstance(given, Objective) else Objective(given)
+            for name, given in objectives.items()
+        }
+        self.objectives = nn.ModuleDict({name: o.module for name, o in self._declared.items()})
         self.explorer = explorer
         self.optimizer = optimizer
         self.targets = list(targets)
         replay = ReplaySettings() if replay is None else replay
-        averaging = any(getattr(m, "uniform_samples", False) for m in self.objectives.values())
+        averaging = any(objective.uniform for objective in self._declared.values())
         self.replay = replace(replay, uniform=replay.prioritized and averaging)
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
@@ -229,28 +258,25 @@ class Agent(nn.Module):
         return batch.pin_memory().to(device, non_blocking=True)
 
     def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
-        """Learns from one batch; returns every output of the losses, detached, and what modules want logged."""
+        """Learns from one batch; returns every output of the losses, detached, and what objectives log."""
         total: Tensor | None = None
         outputs: dict[str, Tensor] = {}
-        learning = {
-            name: objective
-            for name, objective in self.objectives.items()
+        learning = [
+            (name, objective)
+            for name, objective in self._declared.items()
             if phase.objectives is None or name in phase.objectives
-        }
-        for name, objective in learning.items():
-            own = batch
-            if self.replay.uniform and getattr(objective, "uniform_samples", False):
-                own = batch.get(UNIFORM, batch)
-            out = objective(own)
-            if isinstance(objective, LossModule):
+        ]
+        for name, objective in learning:
+            own = batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch
+            out = objective.module(own)
+            if isinstance(objective.module, LossModule):
                 for key, value in out.items():
                     if key.startswith("loss"):
                         total = value if total is None else total + value
                         key = f"loss_{name}"
                     outputs[key] = value.detach()
-            else:
-                for key in getattr(objective, "logged_keys", ()):
-                    outputs[key] = out.get(key).mean()
+            for key in objective.logged:
+                outputs[str(key)] = out.get(key).mean()
         if total is None:
             raise ValueError(f"phase {phase.name!r} trains no loss")
         total.backward()
@@ -264,12 +290,11 @@ class Agent(nn.Module):
         self.optimizer.zero_grad()
         for target in self.targets:
             # A frozen loss keeps its target: options may act by it, and as it was when they were frozen.
-            if any(target.loss_module is objective for objective in learning.values()):
+            if any(target.loss_module is objective.module for _, objective in learning):
                 target.step()
-        for objective in learning.values():
-            dual_step = getattr(objective, "dual_step", None)
-            if callable(dual_step):
-                dual_step()
+        for _, objective in learning:
+            if objective.after_update is not None:
+                objective.after_update()
         return outputs
 
     def compile_networks(self, **settings: Any) -> None:

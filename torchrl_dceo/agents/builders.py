@@ -11,15 +11,16 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import nn
 from torchrl.data import TensorSpec
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, Transform
 from torchrl.objectives import HardUpdate, LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
 from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate
-from torchrl_dceo.agents.agent import Agent, ReplaySettings
-from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig, OptionConfig
+from torchrl_dceo.agents.agent import Agent, Explorer, Objective, Phase, ReplaySettings
+from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig
+from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, make_table_learner
 from torchrl_dceo.modules import (
     Centred,
     CentringFit,
@@ -33,9 +34,6 @@ from torchrl_dceo.modules import (
 from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.objectives import (
-    ALLOLoss,
-    GeneralizedLaplacianLoss,
-    GraphDrawingLoss,
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
 )
@@ -159,8 +157,8 @@ def _checked_network(network: nn.Module) -> nn.Module:
     for module in network.modules():
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             raise ValueError(
-                f"recurrent networks ({type(module).__name__}) are not supported: supported are networks of the current "
-                "observation, with frame_stack of make_env('gym', …) as their memory"
+                f"recurrent networks ({type(module).__name__}) are not supported: supported are networks of one "
+                "observation, which may be a stack of frames (frame_stack of make_env('gym', …))"
             )
     return network
 
@@ -180,7 +178,9 @@ def centred(
 def make_main_learner(
     env: EnvBase, config: LearnerConfig
 ) -> tuple[TensorDictModuleBase, LossModule]:
-    """The greedy actor and its Double DQN loss, on values or, for Rainbow, on their distributions."""
+    """The greedy actor and its loss: Double DQN on values or, for Rainbow, on their distributions, or a table."""
+    if config.main_learner == "table":
+        return make_table_learner(env, config)
     spec = env.action_spec_unbatched
     key = observation_key(env)
 
@@ -200,16 +200,16 @@ def make_main_learner(
 
 
 def make_options(
-    env: EnvBase, learner: LearnerConfig, config: OptionConfig, num_options: int
+    env: EnvBase, config: OptionAgentConfig, num_options: int
 ) -> tuple[OptionQValueActor, OptionDQNLoss]:
     """The option set and its Double DQN loss, on values or, for Rainbow, on their distributions."""
     spec = env.action_spec_unbatched
     stack = StackedNet if config.independent_networks else MultiHeadNet
-    key, gamma = observation_key(env), option_gamma(learner, config)
+    key, gamma = observation_key(env), option_gamma(config)
 
     def heads(size: int) -> nn.Module:
-        networks = stack(make_network_fn(env, learner.network), num_options, size)
-        return centred(networks, env, learner)
+        networks = stack(make_network_fn(env, config.network), num_options, size)
+        return centred(networks, env, config)
 
     chosen: dict[str, Any] = {
         "single_step": config.one_step_options,
@@ -218,35 +218,35 @@ def make_options(
     }
     actor: OptionQValueActor
     loss: OptionDQNLoss
-    if learner.main_learner == "rainbow":
+    if config.main_learner == "rainbow":
         actor, loss = make_categorical_options(
-            heads, num_options, learner, gamma=gamma, key=key, spec=spec, **chosen
+            heads, num_options, config, gamma=gamma, key=key, spec=spec, **chosen
         )
     else:
         net = heads(spec.space.n)
         actor = OptionQValueActor(net, num_options=num_options, in_keys=[key], spec=spec)
-        loss = OptionDQNLoss(actor, loss_function=learner.loss_function, **chosen)
+        loss = OptionDQNLoss(actor, loss_function=config.loss_function, **chosen)
         loss.make_value_estimator(gamma=gamma)
-    if config.average_options and learner.target_tau is not None:
+    if config.average_options and config.target_tau is not None:
         actor = averaged(actor, loss.target_option_network_params)
     return actor, loss
 
 
-def option_gamma(learner: LearnerConfig, config: OptionConfig) -> float:
+def option_gamma(config: OptionAgentConfig) -> float:
     """The options' own discount, or the main learner's."""
-    return learner.gamma if config.option_gamma is None else config.option_gamma
+    return config.gamma if config.option_gamma is None else config.option_gamma
 
 
 def make_explorer(
-    env: EnvBase, learner: LearnerConfig, config: OptionConfig, num_options: int, eps_start: int
+    env: EnvBase, config: OptionAgentConfig, num_options: int, eps_start: int
 ) -> OptionExplorationModule:
     """Algorithm 1's behaviour."""
     return OptionExplorationModule(
         env.action_spec_unbatched,
         num_options=num_options,
-        eps_init=learner.eps_init,
-        eps_end=learner.eps_end,
-        annealing_num_steps=learner.eps_frames,
+        eps_init=config.eps_init,
+        eps_end=config.eps_end,
+        annealing_num_steps=config.eps_frames,
         annealing_start=eps_start,
         option_prob=config.option_prob,
         option_duration=config.option_duration,
@@ -257,67 +257,40 @@ def make_explorer(
     )
 
 
-def make_laplacian(
-    env: EnvBase, learner: LearnerConfig, options: OptionConfig, config: LaplacianConfig
-) -> tuple[TensorDictModule, LossModule]:
-    """The encoder f and the loss that makes it the Laplacian's eigenfunctions."""
-    dimensions = config.dimensions
-    if dimensions is None:
-        dimensions = options.num_options + int(config.skip_first)
-    kind = learner.network if config.encoder is None else config.encoder
-    net = centred(make_network_fn(env, kind)(dimensions), env, learner)
-    encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
-    successor = "successor" if config.pair_steps == 1 else "later"
-    if config.objective == "allo":
-        return encoder, ALLOLoss(encoder, estimator=config.estimator, successor=successor)
-    kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
-    if config.objective not in kinds:
-        raise ValueError(
-            f"objective must be 'generalized', 'graph_drawing' or 'allo', got {config.objective!r}"
-        )
-    loss = kinds[config.objective](
-        encoder,
-        barrier=config.barrier,
-        norm=config.norm,
-        estimator=config.estimator,
-        successor=successor,
-    )
-    return encoder, loss
-
-
 def make_eigen_reward(
     encoder: TensorDictModule,
-    learner: LearnerConfig,
-    options: OptionConfig,
+    config: OptionAgentConfig,
     *,
     mode: Literal["telescoped", "discounted", "potential"],
     signs: Literal["+", "-", "both"],
     skip_first: bool = True,
 ) -> EigenReward:
     """The rewards of options that follow an encoder's outputs, over the steps that their loss learns from."""
-    if options.one_step_options and mode == "discounted":
+    if config.one_step_options and mode == "discounted":
         raise ValueError(
             "reward_mode 'discounted' differs from 'telescoped' over several steps only: set "
             "one_step_options=False with it"
         )
     return EigenReward(
         encoder,
-        options.num_options,
+        config.num_options,
         skip_first=skip_first,
         signs=signs,
         mode=mode,
-        gamma=option_gamma(learner, options),
-        single_step=options.one_step_options,
-        successor=options.option_successor,
+        gamma=option_gamma(config),
+        single_step=config.one_step_options,
+        successor=config.option_successor,
         reuse_representation=True,
     )
 
 
 def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[TargetNetUpdater]:
-    """One updater for each loss with target networks."""
+    """One updater for each loss with target networks: all but that of a table."""
+    delayed = [loss for loss in losses if not isinstance(loss, TabularQLoss)]
     if config.target_tau is not None:
-        return [DirectSoftUpdate(loss, tau=config.target_tau) for loss in losses]
-    return [HardUpdate(loss, value_network_update_interval=config.target_period) for loss in losses]
+        return [DirectSoftUpdate(loss, tau=config.target_tau) for loss in delayed]
+    period = config.target_period
+    return [HardUpdate(loss, value_network_update_interval=period) for loss in delayed]
 
 
 def make_optimizer(
@@ -326,62 +299,93 @@ def make_optimizer(
     """One fused Adam over everything that learns: faster than one for each loss, and the same arithmetic.
 
     The main learner has an ε of its own. Until the first reward is found its gradients are all but 0, and Adam divides
-    them by their own size: full steps in random directions, thousands of them, until no unit is left that a picture
-    switches on.
+    them by their own size: full steps in random directions, thousands of them, until no unit is left that an image
+    switches on. A table takes plain steps.
     """
     groups: dict[float, dict[int, nn.Parameter]] = {}
+    tables: list[nn.Parameter] = []
     for name, module in modules.items():
-        if isinstance(module, LossModule):
-            group = groups.setdefault(
-                config.main_adam_eps if name == "main" else config.adam_eps, {}
-            )
-            group.update({id(p): p for p in module.parameters() if p.requires_grad})
+        if isinstance(module, TabularQLoss):
+            tables += module.parameters()
+        elif isinstance(module, LossModule):
+            eps = config.main_adam_eps if name == "main" else config.adam_eps
+            parameters = {id(p): p for p in module.parameters() if p.requires_grad}
+            groups.setdefault(eps, {}).update(parameters)
+    made: list[dict[str, Any]] = [
+        {"params": list(group.values()), "eps": eps} for eps, group in groups.items()
+    ]
     # Options that an update leaves out must not move by momentum.
     some = any(isinstance(m, OptionDQNLoss) and m.options_per_update for m in modules.values())
-    return (OptionAdam if some else DirectAdam)(
-        [{"params": list(group.values()), "eps": eps} for eps, group in groups.items()],
-        lr=config.lr,
-        fused=True,
-    )
-
-
-def make_replay_settings(
-    config: LearnerConfig,
-    *,
-    window: bool = False,
-    pair_steps: int = 1,
-    state_keys: Sequence[NestedKey] = (),
-    step_keys: Sequence[NestedKey] = ("action",),
-) -> ReplaySettings:
-    """How the learner wants its transitions."""
-    return ReplaySettings(
-        n_steps=config.n_steps,
-        gamma=config.gamma,
-        batch_size=config.batch_size,
-        window=window,
-        pair_steps=pair_steps,
-        state_keys=state_keys,
-        step_keys=step_keys,
-        prioritized=config.prioritized,
-        alpha=config.priority_alpha,
-        beta=config.priority_beta,
-    )
+    if not tables:
+        return (OptionAdam if some else DirectAdam)(made, lr=config.lr, fused=True)
+    # Half the step size: the gradient of a squared error has a factor 2.
+    made.append({"params": tables, "table": True, "lr": config.table_step_size / 2})
+    return AdamWithTables(made, lr=config.lr, fused=True)
 
 
 CENTRING = "centring"
 
 
-def with_centring(agent: Agent, env: EnvBase) -> Agent:
-    """The agent itself, with a :class:`~torchrl_dceo.modules.CentringFit` before its objectives if it needs one."""
-    parts = (agent.policy, *agent.objectives.values())
-    if not any(isinstance(module, Centred) for part in parts for module in part.modules()):
-        return agent
-    fit = CentringFit(parts, in_key=observation_key(env))
-    agent.objectives = nn.ModuleDict({CENTRING: fit, **agent.objectives})
-    agent.phases = tuple(
-        phase
-        if phase.objectives is None
-        else dataclasses.replace(phase, objectives=(CENTRING, *phase.objectives))
-        for phase in agent.phases
+def assemble(
+    env: EnvBase,
+    config: LearnerConfig,
+    policy: TensorDictModuleBase,
+    objectives: Mapping[str, Objective],
+    *,
+    explorer: Explorer,
+    phases: Sequence[Phase] = (Phase("online"),),
+    transforms: Sequence[Transform] = (),
+    window: bool = False,
+    pair_steps: int = 1,
+    state_keys: Sequence[NestedKey] = (),
+    step_keys: Sequence[NestedKey] = ("action",),
+) -> Agent:
+    """The agent from its policy and objectives: with optimizer, target networks and replay as the config has them.
+
+    Args:
+        env (EnvBase): the environment it is for.
+        config (LearnerConfig): settings of the main learner.
+        policy (TensorDictModuleBase): see :class:`~torchrl_dceo.agents.agent.Agent`.
+        objectives (mapping of str to Objective): the same. Where a network reads centred images, a
+            :class:`~torchrl_dceo.modules.CentringFit` goes before them.
+
+    Keyword Args:
+        explorer, phases, transforms: the same.
+        window, pair_steps, state_keys, step_keys: what the objectives read of a batch, see
+            :class:`~torchrl_dceo.agents.agent.ReplaySettings`.
+    """
+    modules = {name: objective.module for name, objective in objectives.items()}
+    targeted = [modules[name] for name in ("option", "main") if name in modules]
+    keys = (*state_keys, "state_id") if config.main_learner == "table" else state_keys
+    parts = (policy, *modules.values())
+    if any(isinstance(module, Centred) for part in parts for module in part.modules()):
+        fit = CentringFit(parts, in_key=observation_key(env))
+        objectives = {CENTRING: Objective(fit), **objectives}
+        phases = [
+            phase
+            if phase.objectives is None
+            else dataclasses.replace(phase, objectives=(CENTRING, *phase.objectives))
+            for phase in phases
+        ]
+    return Agent(
+        policy,
+        objectives,
+        explorer=explorer,
+        optimizer=make_optimizer(config, modules),
+        targets=make_targets(config, targeted),
+        replay=ReplaySettings(
+            n_steps=config.n_steps,
+            gamma=config.gamma,
+            batch_size=config.batch_size,
+            window=window,
+            pair_steps=pair_steps,
+            state_keys=tuple(dict.fromkeys(keys)),
+            step_keys=step_keys,
+            prioritized=config.prioritized,
+            alpha=config.priority_alpha,
+            beta=config.priority_beta,
+        ),
+        phases=phases,
+        transforms=transforms,
+        max_grad_norm=config.max_grad_norm,
     )
-    return agent

@@ -8,7 +8,7 @@ from typing import Literal
 from tensordict.nn import TensorDictModule
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import (
     centred,
     make_network_fn,
@@ -60,8 +60,10 @@ def make_cic(env: EnvBase, config: CICConfig) -> Agent:
     return make_option_agent(
         env,
         config,
-        config,
-        {"contrastive": loss, "reward": reward},
+        {
+            "contrastive": Objective(loss),
+            "reward": Objective(reward, logged=reward.logged_keys),
+        },
         config.num_options,
         discovery_frames=config.discovery_frames,
         step_keys=("action", "option"),

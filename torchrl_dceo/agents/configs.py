@@ -56,9 +56,8 @@ class LearnerConfig(_Checked):
     loss_function: str = "smooth_l1"  # the authors clip TD errors
     eps_init: float = 1.0  # their later code
     eps_end: float = 0.1  # their later code
-    eps_frames: int = (
-        210_000  # ours: 70 % of a run of 300,000 (their later code: 10 % of a million)
-    )
+    # Ours: 70 % of a run of 300,000 frames (their later code: 10 % of a million).
+    eps_frames: int = 210_000
     # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
     # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
@@ -84,11 +83,10 @@ class LearnerConfig(_Checked):
         check_at_least(self, 0, ("priority_alpha",))
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
         check_at_least(self, 2, ("num_atoms",))
-        if isinstance(self.network, str) and ":" not in self.network:
-            if self.network not in _NETWORKS:
-                raise ValueError(
-                    f"network is {choices(self.network, _NETWORKS)}, package.module:function"
-                )
+        named = isinstance(self.network, str) and ":" not in self.network
+        if named and self.network not in _NETWORKS:
+            known = choices(str(self.network), _NETWORKS)
+            raise ValueError(f"network is {known}, package.module:function")
 
 
 @dataclass

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.agents.agent import Agent, Objective
+from torchrl_dceo.agents.builders import make_main_learner
+from torchrl_dceo.agents.ddqn import DDQNConfig, make_greedy_agent
 from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.modules import CountBonus
 from torchrl_dceo.settings import check_at_least
@@ -33,15 +33,11 @@ def make_counts(env: EnvBase, config: CountsConfig) -> Agent:
             "counts needs an environment that counts its states: build it with "
             "make_env(…, visits='counts') or append a StateCounts transform"
         )
-    ddqn = make_ddqn(env, config)
     bonus = CountBonus(counts.bonus, scale=config.bonus_scale, state_key=("next", counts.state_key))
-    return Agent(
-        ddqn.policy,
-        {"bonus": bonus, **ddqn.objectives},
-        explorer=ddqn.explorer,
-        optimizer=ddqn.optimizer,
-        targets=ddqn.targets,
-        replay=dataclasses.replace(ddqn.replay, state_keys=(counts.state_key,)),
-        transforms=ddqn.transforms,
-        max_grad_norm=ddqn.max_grad_norm,
+    return make_greedy_agent(
+        env,
+        config,
+        make_main_learner(env, config),
+        {"bonus": Objective(bonus, logged=bonus.logged_keys)},
+        state_keys=(counts.state_key,),
     )

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import make_eigen_reward, make_laplacian
+from torchrl_dceo.agents.agent import Agent, Objective
+from torchrl_dceo.agents.builders import (
+    centred,
+    make_eigen_reward,
+    make_network_fn,
+    observation_key,
+)
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
+from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
 from torchrl_dceo.typos import imported
 
 
@@ -19,14 +26,36 @@ class DCEOConfig(LaplacianConfig, OptionAgentConfig):
     """Settings of ``dceo``: main learner, options and Laplacian."""
 
 
+def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, Objective]:
+    """The encoder f and the objective that makes it the Laplacian's eigenfunctions."""
+    dimensions = config.dimensions
+    if dimensions is None:
+        dimensions = config.num_options + int(config.skip_first)
+    kind = config.network if config.encoder is None else config.encoder
+    net = centred(make_network_fn(env, kind)(dimensions), env, config)
+    encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
+    successor = "successor" if config.pair_steps == 1 else "later"
+    if config.objective == "allo":
+        allo = ALLOLoss(encoder, estimator=config.estimator, successor=successor)
+        return encoder, Objective(allo, uniform=True, after_update=allo.dual_step)
+    kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
+    loss = kinds[config.objective](
+        encoder,
+        barrier=config.barrier,
+        norm=config.norm,
+        estimator=config.estimator,
+        successor=successor,
+    )
+    return encoder, Objective(loss, uniform=True)
+
+
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
-    encoder, laplacian_loss = make_laplacian(env, config, config, config)
+    encoder, laplacian = make_laplacian(env, config)
     reward: nn.Module
     if config.option_reward is None:
         reward = make_eigen_reward(
             encoder,
-            config,
             config,
             mode=config.reward_mode,
             signs=config.signs,
@@ -40,9 +69,8 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
     return make_option_agent(
         env,
         config,
-        config,
         # The Laplacian first: it leaves f(s) in the batch, which the reward takes instead of computing it again.
-        {"laplacian": laplacian_loss, "reward": reward},
+        {"laplacian": laplacian, "reward": Objective(reward)},
         num_options,
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
@@ -56,5 +84,5 @@ class DCEOTwoPhaseConfig(DiscoveryConfig, DCEOConfig):
 
 
 def make_dceo_two_phase(env: EnvBase, config: DCEOTwoPhaseConfig) -> Agent:
-    """Builds the agent: ε = 1 in the reward-free world first, then a frozen option set serves the main learner."""
+    """Builds the agent: ε = 1 without reward first, then a frozen option set serves the main learner."""
     return make_dceo(env, config, discovery_frames=config.discovery_frames)

@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModule
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import (
     centred,
     make_eigen_reward,
@@ -86,12 +86,11 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
         estimator=config.estimator,
         successor="successor",
     )
-    reward = make_eigen_reward(encoder, config, config, mode=config.reward_mode, signs=config.signs)
+    reward = make_eigen_reward(encoder, config, mode=config.reward_mode, signs=config.signs)
     return make_option_agent(
         env,
         config,
-        config,
-        {"laplacian": loss, "reward": reward},
+        {"laplacian": Objective(loss, uniform=True), "reward": Objective(reward)},
         reward.num_rewards,
         discovery_frames=config.discovery_frames,
         window=config.reward_mode == "discounted",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
 from torchrl.envs import EnvBase
 from torchrl.modules import EGreedyModule
+from torchrl.objectives import LossModule
 
 from torchrl_dceo._fast.actors import PolicySequence
-from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import (
-    make_main_learner,
-    make_optimizer,
-    make_replay_settings,
-    make_targets,
-)
+from torchrl_dceo.agents.agent import Agent, Objective
+from torchrl_dceo.agents.builders import assemble, make_main_learner
 from torchrl_dceo.agents.configs import LearnerConfig
 
 
@@ -23,22 +22,42 @@ class DDQNConfig(LearnerConfig):
     """Settings of ``ddqn``: those of the main learner."""
 
 
-def make_ddqn(env: EnvBase, config: DDQNConfig) -> Agent:
+def make_ddqn(env: EnvBase, config: LearnerConfig) -> Agent:
     """Builds the agent for an environment."""
-    main, main_loss = make_main_learner(env, config)
+    return make_greedy_agent(env, config, make_main_learner(env, config))
+
+
+def make_greedy_agent(
+    env: EnvBase,
+    config: LearnerConfig,
+    main: tuple[TensorDictModuleBase, LossModule],
+    before: Mapping[str, Objective] | None = None,
+    *,
+    state_keys: Sequence[NestedKey] = (),
+) -> Agent:
+    """Builds an ε-greedy agent.
+
+    Args:
+        env (EnvBase): the environment it is for.
+        config (LearnerConfig): settings of the main learner.
+        main (tuple): the greedy actor and its loss.
+        before (mapping of str to Objective, optional): what a batch passes through before that loss, such as a bonus.
+
+    Keyword Args:
+        state_keys (sequence of NestedKey): what they read of each state besides the observation.
+    """
+    actor, loss = main
     explorer = EGreedyModule(
         env.action_spec_unbatched,
         eps_init=config.eps_init,
         eps_end=config.eps_end,
         annealing_num_steps=config.eps_frames,
     )
-    objectives = {"main": main_loss}
-    return Agent(
-        PolicySequence(main, explorer),
-        objectives,
+    return assemble(
+        env,
+        config,
+        PolicySequence(actor, explorer),
+        {**(before or {}), "main": Objective(loss)},
         explorer=explorer,
-        optimizer=make_optimizer(config, objectives),
-        targets=make_targets(config, [main_loss]),
-        replay=make_replay_settings(config),
-        max_grad_norm=config.max_grad_norm,
+        state_keys=state_keys,
     )

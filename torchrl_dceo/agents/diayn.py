@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tensordict.nn import TensorDictModule
 from torchrl.envs import EnvBase
 
-from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import (
     centred,
     make_network_fn,
@@ -31,10 +31,9 @@ def make_diayn(env: EnvBase, config: DIAYNConfig) -> Agent:
     return make_option_agent(
         env,
         config,
-        config,
         {
-            "discriminator": DIAYNLoss(discriminator, successor="successor"),
-            "reward": DIAYNReward(discriminator, successor=config.option_successor),
+            "discriminator": Objective(DIAYNLoss(discriminator, successor="successor")),
+            "reward": Objective(DIAYNReward(discriminator, successor=config.option_successor)),
         },
         config.num_options,
         discovery_frames=config.discovery_frames,

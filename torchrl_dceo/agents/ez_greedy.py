@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from torchrl.envs import EnvBase
 
 from torchrl_dceo._fast.actors import PolicySequence
-from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import (
-    make_main_learner,
-    make_optimizer,
-    make_replay_settings,
-    make_targets,
-)
+from torchrl_dceo.agents.agent import Agent, Objective
+from torchrl_dceo.agents.builders import assemble, make_main_learner
 from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
 from torchrl_dceo.modules import EZGreedyModule
 from torchrl_dceo.settings import by_environment, check_at_least, check_between
@@ -48,14 +43,11 @@ def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
         zeta_exponent=config.zeta_exponent,
         max_duration=config.max_duration,
     )
-    objectives = {"main": main_loss}
-    return Agent(
+    return assemble(
+        env,
+        config,
         PolicySequence(main, explorer),
-        objectives,
+        {"main": Objective(main_loss)},
         explorer=explorer,
-        optimizer=make_optimizer(config, objectives),
-        targets=make_targets(config, [main_loss]),
-        replay=make_replay_settings(config),
         transforms=[explorer.make_tensordict_primer()],
-        max_grad_norm=config.max_grad_norm,
     )

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torch import nn
 from torchrl.envs import EnvBase
 
 from torchrl_dceo._fast.actors import PolicySequence
-from torchrl_dceo.agents.agent import Agent, Phase
-from torchrl_dceo.agents.builders import (
-    make_explorer,
-    make_main_learner,
-    make_optimizer,
-    make_options,
-    make_replay_settings,
-    make_targets,
-)
-from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.agents.agent import Agent, Objective, Phase
+from torchrl_dceo.agents.builders import assemble, make_explorer, make_main_learner, make_options
+from torchrl_dceo.agents.configs import OptionAgentConfig
 
 
 def make_option_agent(
     env: EnvBase,
-    learner: LearnerConfig,
-    options: OptionConfig,
-    discovery: Mapping[str, nn.Module],
+    config: OptionAgentConfig,
+    discovery: Mapping[str, Objective],
     num_options: int,
     *,
     discovery_frames: int | None,
@@ -36,9 +27,8 @@ def make_option_agent(
 
     Args:
         env (EnvBase): the environment it is for.
-        learner (LearnerConfig): settings of the main learner.
-        options (OptionConfig): settings of the options and of the behaviour.
-        discovery (mapping of str to module): the objectives that end in an ``option_reward`` in the batch, in order.
+        config (OptionAgentConfig): settings of the main learner, of the options and of the behaviour.
+        discovery (mapping of str to Objective): what ends in an ``option_reward`` in the batch, in order.
         num_options (int): how many rewards that has.
 
     Keyword Args:
@@ -48,8 +38,8 @@ def make_option_agent(
         pair_steps (int): how far apart the states of the Laplacian's pairs are.
         step_keys (sequence of str): what is stored with each step.
     """
-    main, main_loss = make_main_learner(env, learner)
-    actor, option_loss = make_options(env, learner, options, num_options)
+    main, main_loss = make_main_learner(env, config)
+    actor, option_loss = make_options(env, config, num_options)
     phases: tuple[Phase, ...] = (Phase("online"),)
     if discovery_frames is not None:
         phases = (
@@ -57,18 +47,16 @@ def make_option_agent(
             Phase("learning", None, ("main",)),
         )
     # ε stays at its first value while options are discovered.
-    explorer = make_explorer(env, learner, options, num_options, discovery_frames or 0)
-    objectives = {**discovery, "option": option_loss, "main": main_loss}
-    return Agent(
+    explorer = make_explorer(env, config, num_options, discovery_frames or 0)
+    return assemble(
+        env,
+        config,
         PolicySequence(main, actor, explorer),
-        objectives,
+        {**discovery, "option": Objective(option_loss), "main": Objective(main_loss)},
         explorer=explorer,
-        optimizer=make_optimizer(learner, objectives),
-        targets=make_targets(learner, [option_loss, main_loss]),
-        replay=make_replay_settings(
-            learner, window=window, pair_steps=pair_steps, step_keys=step_keys
-        ),
         phases=phases,
         transforms=[explorer.make_tensordict_primer()],
-        max_grad_norm=learner.max_grad_norm,
+        window=window,
+        pair_steps=pair_steps,
+        step_keys=step_keys,
     )

@@ -24,7 +24,7 @@ class RainbowConfig(DDQNConfig):
     target_period: int = 2000  # in updates: 8000 steps at one update per 4; the authors
     eps_end: float = 0.01  # the authors
     eps_frames: int = 250_000  # the authors
-    main_learner: Literal["network", "table", "rainbow"] = "rainbow"
+    main_learner: Literal["network", "table", "rainbow"] = "rainbow"  # the paper, on Atari
     prioritized: bool = True  # Hessel et al. 2018
     centre_pixels: bool = False  # the authors: images as they are
 

@@ -8,13 +8,9 @@ from torch import nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import RNDLoss
 
-from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import (
-    make_network_fn,
-    make_optimizer,
-    observation_key,
-)
-from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
+from torchrl_dceo.agents.agent import Agent, Objective
+from torchrl_dceo.agents.builders import make_main_learner, make_network_fn, observation_key
+from torchrl_dceo.agents.ddqn import DDQNConfig, make_greedy_agent
 from torchrl_dceo.modules import RNDBonus, RunningNormalizer
 from torchrl_dceo.settings import check_at_least, check_positive
 
@@ -37,7 +33,7 @@ class RNDConfig(DDQNConfig):
 
 def make_rnd(env: EnvBase, config: RNDConfig) -> Agent:
     """Builds the agent: ddqn on rewards to which β times the normalised prediction error at s' was added."""
-    ddqn = make_ddqn(env, config)
+    main = make_main_learner(env, config)
     key = observation_key(env)
     shape = env.observation_spec[key].shape[len(env.batch_size) :]
     make_network = make_network_fn(env, config.network)
@@ -54,14 +50,8 @@ def make_rnd(env: EnvBase, config: RNDConfig) -> Agent:
         observation_key=("next", key),
     )
     # The bonus first: it counts the batch in the statistics that the predictor's loss uses too.
-    objectives = {"bonus": bonus, "predictor": loss, **ddqn.objectives}
-    return Agent(
-        ddqn.policy,
-        objectives,
-        explorer=ddqn.explorer,
-        optimizer=make_optimizer(config, objectives),
-        targets=ddqn.targets,
-        replay=ddqn.replay,
-        transforms=ddqn.transforms,
-        max_grad_norm=ddqn.max_grad_norm,
-    )
+    before = {
+        "bonus": Objective(bonus, logged=bonus.logged_keys),
+        "predictor": Objective(loss),
+    }
+    return make_greedy_agent(env, config, main, before)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
-from torchrl.objectives import DQNLoss, LossModule
+from torchrl.objectives import DQNLoss
 
-from torchrl_dceo._fast.actors import GreedyActor, PolicySequence
-from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import make_targets
+from torchrl_dceo._fast.actors import GreedyActor
 from torchrl_dceo.agents.configs import LearnerConfig
 from torchrl_dceo.envs import num_states
 
-__all__ = ["AdamWithTables", "StateTable", "with_tabular_learner"]
+__all__ = ["AdamWithTables", "StateTable", "TabularQLoss", "make_table_learner"]
 
 _TIES = 1e-6
 
@@ -87,17 +84,16 @@ class AdamWithTables(torch.optim.Adam):
         return loss
 
 
-def with_tabular_learner(agent: Agent, env: EnvBase, config: LearnerConfig) -> Agent:
-    r"""Returns the agent with a table over ``state_id`` as its main learner; all else stays what it is.
+class TabularQLoss(DQNLoss):
+    r"""Q-learning with step size α on each transition of a batch.
 
-    Q-learning with step size α on each transition of a batch, :math:`q(s,a) \leftarrow q(s,a) + \alpha\,[R + \gamma^m
-    \max_{a'} q(s',a') - q(s,a)]`, without a target table: a loss of squared errors, summed over the batch, of which a
-    plain gradient step of α/2 is this update. So the training loop, checkpoints and resuming know nothing of it.
+    :math:`q(s,a) \leftarrow q(s,a) + \alpha\,[R + \gamma^m \max_{a'} q(s',a') - q(s,a)]`, without a target table: a
+    loss of squared errors, summed over the batch, of which a plain gradient step of α/2 is this update. So the training
+    loop, checkpoints and resuming treat it as any other loss.
 
     Args:
-        agent (Agent): with an objective ``main`` and a policy whose first module is its greedy actor.
-        env (EnvBase): with a ``state_id``.
-        config (LearnerConfig): of the agent; ``table_step_size`` is α.
+        actor (GreedyActor): on a :class:`StateTable`.
+        gamma (float): the discount.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -106,30 +102,16 @@ def with_tabular_learner(agent: Agent, env: EnvBase, config: LearnerConfig) -> A
         >>> agent.policy[0].in_keys, list(agent.objectives)
         (['state_id'], ['laplacian', 'reward', 'option', 'main'])
     """
+
+    def __init__(self, actor: GreedyActor, *, gamma: float) -> None:
+        super().__init__(
+            actor, double_dqn=False, delay_value=False, loss_function="l2", reduction="sum"
+        )
+        self.make_value_estimator(gamma=gamma)
+
+
+def make_table_learner(env: EnvBase, config: LearnerConfig) -> tuple[GreedyActor, TabularQLoss]:
+    """The greedy actor on a table over ``state_id`` and its loss: the paper's main learner on the cube."""
     spec = env.action_spec_unbatched
-    table = StateTable(num_states(env), spec.space.n)
-    actor = GreedyActor(table, in_keys=["state_id"], spec=spec)
-    loss = DQNLoss(actor, double_dqn=False, delay_value=False, loss_function="l2", reduction="sum")
-    loss.make_value_estimator(gamma=config.gamma)
-    others = {name: module for name, module in agent.objectives.items() if name != "main"}
-    losses = [module for module in others.values() if isinstance(module, LossModule)]
-    networks = {id(p): p for module in losses for p in module.parameters() if p.requires_grad}
-    groups: list[dict[str, Any]] = [
-        # Half the step size: the gradient of a squared error has a factor 2.
-        {"params": list(loss.parameters()), "table": True, "lr": config.table_step_size / 2}
-    ]
-    if networks:
-        groups.insert(0, {"params": list(networks.values())})
-    state_keys = dict.fromkeys((*agent.replay.state_keys, "state_id"))
-    delayed = [module for module in losses if getattr(module, "delay_value", False)]
-    return Agent(
-        PolicySequence(actor, *list(agent.policy)[1:]),
-        {**others, "main": loss},
-        explorer=agent.explorer,
-        optimizer=AdamWithTables(groups, lr=config.lr, eps=config.adam_eps, fused=True),
-        targets=make_targets(config, delayed),
-        replay=dataclasses.replace(agent.replay, state_keys=tuple(state_keys)),
-        phases=agent.phases,
-        transforms=agent.transforms,
-        max_grad_norm=agent.max_grad_norm,
-    )
+    actor = GreedyActor(StateTable(num_states(env), spec.space.n), in_keys=["state_id"], spec=spec)
+    return actor, TabularQLoss(actor, gamma=config.gamma)

@@ -1,4 +1,4 @@
-"""``dceo evaluate``, ``render`` and ``plot RUN``, ``dceo list``: what a run has learned and left behind, what there is."""
+"""``dceo evaluate``, ``render`` and ``plot``: what a run has learned and left behind; ``dceo list``: what there is."""
 # ruff: noqa: T201  (commands for people: printing is what they are for)
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ def plot(arguments: Sequence[str] | None = None) -> int:
         prog="dceo plot", description="Draws the figures of runs again, into their directories."
     )
     parser.add_argument("run_dir", nargs="+", help="the directory of a run")
+    parser.add_argument("--format", default="png", help="png (default), pdf or svg")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for run_dir in options.run_dir:
         try:
-            for figure in draw_run(run_dir):
+            for figure in draw_run(run_dir, options.format):
                 print(figure)
         except (FileNotFoundError, ValueError, ImportError) as error:
             print(error, file=sys.stderr)

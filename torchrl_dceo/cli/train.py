@@ -1,4 +1,5 @@
 """``dceo train env=nine_rooms agent=dceo key=value …``: one run, or with ``--multirun`` a sweep."""
+# ruff: noqa: T201  (a command for people: printing is what it is for)
 
 from __future__ import annotations
 
@@ -15,11 +16,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from torchrl.envs import EnvBase
 
 from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.agents import AGENTS, make_agent
-from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.cli.config import (
     CONF,
     MISTAKES,
@@ -31,19 +30,20 @@ from torchrl_dceo.cli.config import (
     parse,
     prepared,
 )
-from torchrl_dceo.envs import StateCounts, find_transform, make_env
+from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.settings import environment_fields
 from torchrl_dceo.training import Trainer
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.checkpoint.state import seed_generators
 from torchrl_dceo.training.errors import exit_with_a_sentence
-from torchrl_dceo.training.logging.logs import make_logs
-from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe, save_run_analysis
+from torchrl_dceo.training.train import check_task, complete, make_trainer
 
 __all__ = ["build", "check", "main"]
 
 _log = logging.getLogger(__name__)
 _PROGRAM = "dceo train"
+# Drawn in 3D: built once, when the run starts.
+_SLOW = ("MiniWorld", "MyWayHome")
 # Hydra's flags that take a value.
 _FLAGS = ("-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name")
 _FLAGS += ("-cd", "--config-dir", "--experimental-rerun")
@@ -85,15 +85,13 @@ def launch(
     check: Callable[[list[str]], None],
 ) -> None:
     """Checks the overrides, then gives everything to Hydra."""
-    before = ["", *arguments]
-    overrides = [
-        word
-        for previous, word in zip(before, arguments, strict=False)
-        if not word.startswith("-") and previous not in _FLAGS
-    ]
+    pairs = list(zip(["", *arguments], arguments, strict=False))
+    is_flag = [word.startswith("-") or before in _FLAGS for before, word in pairs]
+    overrides = [word for word, flag in zip(arguments, is_flag, strict=True) if not flag]
+    flags = [word for word, flag in zip(arguments, is_flag, strict=True) if flag]
     check(overrides)
-    ready = iter(prepared(overrides))
-    words = [next(ready) if word in overrides else word for word in arguments]
+    # Flags last: Hydra's parser takes all overrides in one place.
+    words = [*prepared(overrides), *_hydra_directory(overrides, flags), *flags]
     saved = sys.argv
     sys.argv = [name, *words]
     try:
@@ -102,14 +100,30 @@ def launch(
         sys.argv = saved
 
 
+def _hydra_directory(overrides: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """Where a run has a directory of its own, Hydra's files go there too; those of a sweep are beside each other."""
+    given = dict(word.split("=", 1) for word in overrides if "=" in word)
+    own = given.get("resume") or given.get("run_dir")
+    if own in (None, "null") or "hydra.run.dir" in given or {"-m", "--multirun"} & set(flags):
+        return []
+    return [f"hydra.run.dir={own}"]
+
+
 def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
     """Ends the program with one sentence if a name or a value is not known, before anything is written."""
+    checked: set[str] = set()
     try:
         for combination in combinations(overrides):
             settings = compose(combination)
             if settings["resume"] is not None:
                 settings = resumed(settings, combination)
-            parse(settings)
+            made = parse(settings)
+            # Environments of a sweep are mostly the same.
+            if repr(settings["env"]) not in checked and not made.env.startswith(_SLOW):
+                checked.add(repr(settings["env"]))
+                env = make_env(made.env, **made.env_settings)
+                check_task(prepare_env(env))
+                env.close()
     except MISTAKES as error:
         sys.exit(f"{program}: {str(error).strip().splitlines()[0]}")
 
@@ -137,18 +151,13 @@ def run(config: DictConfig) -> float:
 
 def _train(settings: dict[str, Any], run_dir: Path) -> float:
     trainer = build(settings, run_dir)
-    if settings["resume"] is not None:
-        trainer.resume()
-    elif not trainer.holds_a_run:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        # The capacity in numbers: a run that is resumed with a later end keeps the replay it has.
-        settings["replay_capacity"] = trainer.replay_capacity
-        if "switch_frames" in settings:
-            settings["switch_frames"] = parse(settings).switch_frames  # the same for the change
-        OmegaConf.save(OmegaConf.create(settings), run_dir / "config.yaml")
-    row = trainer.run()
-    save_run_analysis(trainer, run_dir)
-    draw_run(run_dir)
+    if "switch_frames" in settings:
+        # In numbers: a run that is resumed with a later end keeps its change.
+        settings = {**settings, "switch_frames": parse(settings).switch_frames}
+    stored = {key: value for key, value in settings.items() if key not in ("resume", "run_dir")}
+    row = complete(trainer, stored, resume=settings["resume"] is not None)
+    evaluated = f", greedy return {row['eval_return']:.3g}" if "eval_return" in row else ""
+    print(f"{run_dir}: {int(row['frames']):,} frames{evaluated}")
     return row.get("eval_return", float("nan"))
 
 
@@ -161,38 +170,30 @@ def build(settings: dict[str, Any], run_dir: Path) -> Trainer:
         # Each environment counts its own steps, from the first one with a goal on.
         after = made.switch_frames - made.discovery_frames
         env_kwargs["switch_steps"] = max(1, after // made.run.num_envs)
-
-    def world(offset: int, **kwargs: Any) -> EnvBase:
-        return make_env(made.env, seed=made.train.seed + offset, **{**env_kwargs, **kwargs})
-
-    batch_size, episodes = made.run.num_envs, made.run.eval_episodes
-    env = world(0, visits="counts", batch_size=batch_size)
+    env = make_env(
+        made.env,
+        batch_size=made.run.num_envs,
+        seed=made.train.seed,
+        visits="counts",
+        **env_kwargs,
+    )
     # The networks are made where they stay; the environment and the replay buffer are on the host.
     with torch.device(made.run.device):
         agent = make_agent(made.agent, env, **made.agent_settings)
     if made.run.compile:
         agent.compile_networks(mode=None if made.run.compile is True else made.run.compile)
-    discovers = any(phase.reward_free for phase in agent.phases)
-    visits = find_transform(env, StateCounts)
     logger = dict(made.logger_settings)
     if made.logger == "wandb":
         logger["name"] = f"{made.env}_{made.agent}_{made.train.seed}"
-    return Trainer(
+    return make_trainer(
         agent,
         env,
-        made.train,
-        eval_env=world(10_000, batch_size=episodes) if episodes else None,
-        discovery_env=(
-            world(20_000, visits=visits, coverage=True, batch_size=batch_size)
-            if discovers
-            else None
-        ),
+        eval_episodes=made.run.eval_episodes,
         run_dir=run_dir,
-        settings={"agent": settings["agent"], "env": settings["env"]},
-        probes=(SpectrumProbe(), OptionProbe(), SkillProbe()),
-        logs=make_logs(made.logger, run_dir, settings, **logger),
-        collection=made.collector,
-        worker_env=functools.partial(make_env, made.env, **env_kwargs),
+        logger=made.logger,  # type: ignore[arg-type]  # checked by parse
+        logger_settings=logger,
+        **vars(made.train),
+        **vars(made.collector),
     )
 
 
@@ -205,12 +206,16 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
     plain = load_settings(path)
     try:
         stored: Any = OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
-        agent, env = stored["agent"], stored["env"]
-        recipe = stored.get("recipe")
-        agent["name"], env["name"]
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None
+    stored = stored if isinstance(stored, dict) else {}
+    agent, env, recipe = stored.get("agent"), stored.get("env"), stored.get("recipe")
+    if not isinstance(agent, dict) or not isinstance(env, dict):
+        raise ValueError(
+            f"{path} names no agent or no environment: a run that was started from Python with its own is resumed "
+            "there, by train(…, resume=True)"
+        )
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key, value = override.key_or_group, None if override.is_delete() else override.value()
         if key == "agent":

@@ -7,7 +7,7 @@ with gymnasium when it is imported; :func:`make_env` does so when it builds one.
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv
 from torchrl_dceo.envs.env_state import get_env_state, saves_state, set_env_state
-from torchrl_dceo.envs.factory import env_settings, list_envs, make_env
+from torchrl_dceo.envs.factory import EnvRecipe, env_recipe, env_settings, list_envs, make_env
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv, current_map, follow_map
 from torchrl_dceo.envs.prepare import prepare_env
@@ -23,12 +23,14 @@ from torchrl_dceo.envs.transforms import (
 __all__ = [
     "ActionNoise",
     "Coverage",
+    "EnvRecipe",
     "GridWorldEnv",
     "RubiksCubeEnv",
     "StateCounts",
     "SwitchingGridWorldEnv",
     "TableEnv",
     "current_map",
+    "env_recipe",
     "env_settings",
     "find_transform",
     "follow_map",

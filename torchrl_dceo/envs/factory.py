@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,10 +31,11 @@ from torchrl_dceo.envs.gym import make_gym_env
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
 from torchrl_dceo.typos import choices
 
-__all__ = ["env_settings", "list_envs", "make_env"]
+__all__ = ["EnvRecipe", "env_recipe", "env_settings", "list_envs", "make_env"]
 
 _GYM_PREFIX, _GYM_SUFFIX = "torchrl_dceo/", "-v0"
 _ATARI_PREFIX = "Atari/"
+_RECIPE = "_torchrl_dceo_recipe"
 _MAP_CHARACTERS = set("#. SGX\n")
 # Half of the million frames of the grid recipes; the paper says "a certain number".
 _SWITCH_STEPS = 500_000
@@ -231,6 +233,49 @@ def _find_world(name: str | Path | Layout) -> _World:
     )
 
 
+@dataclass(frozen=True)
+class EnvRecipe:
+    """What :func:`make_env` built an environment from.
+
+    Args:
+        made_from (dict): its name (or map) and settings.
+        seed (int, optional): the one that it was built with.
+
+    Examples:
+        >>> from torchrl_dceo.envs import env_recipe, make_env
+        >>> recipe = env_recipe(make_env("NineRooms", seed=3, slip=0.0, batch_size=8))
+        >>> recipe.made_from
+        {'name': 'NineRooms', 'slip': 0.0}
+        >>> env_recipe(recipe.build(100, batch_size=20)).seed
+        103
+    """
+
+    made_from: dict[str, Any]
+    seed: int | None
+
+    def build(self, offset: int = 0, **changes: Any) -> TransformedEnv:
+        """Builds another one like it.
+
+        Args:
+            offset (int): added to the seed.
+            **changes: settings and arguments of :func:`make_env` that differ.
+        """
+        settings = dict(self.made_from)
+        name = settings.pop("name")
+        seed = None if self.seed is None else self.seed + offset
+        return make_env(name, seed=seed, **{**settings, **changes})
+
+
+def env_recipe(env: EnvBase) -> EnvRecipe | None:
+    """What an environment was built from, if :func:`make_env` built it; transforms may have been added since."""
+    while True:
+        # Not as an attribute: an environment passes those that it lacks on to its base, or to its workers.
+        recipe = env.__dict__.get(_RECIPE)
+        if recipe is not None or not isinstance(env, TransformedEnv):
+            return recipe
+        env = env.base_env
+
+
 def make_env(
     name: str | Path | Layout,
     *,
@@ -294,8 +339,10 @@ def make_env(
             short = name if isinstance(name, str) and not _is_map(name) else "a map"
             raise _unknown(f"setting of {short}", setting, sorted(world.settings))
     shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
+    text = str(name) if isinstance(name, Path) else name
+    recipe = EnvRecipe({"name": text, **settings}, seed)
     if name == "gym":
-        return make_gym_env(
+        prepared = make_gym_env(
             batch_size=shape,
             seed=seed,
             device=device,
@@ -303,6 +350,8 @@ def make_env(
             step_counter=step_counter,
             **settings,
         )
+        prepared.__dict__[_RECIPE] = recipe
+        return prepared
     if "parallel" in world.settings:
         settings.setdefault("parallel", False)
     clips = "clip_rewards" in world.settings and settings.pop("clip_rewards", True)
@@ -326,4 +375,6 @@ def make_env(
         chain.append(visits.clone())
     elif visits is not None:
         chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
-    return TransformedEnv(base, Compose(*chain))
+    env = TransformedEnv(base, Compose(*chain))
+    env.__dict__[_RECIPE] = recipe
+    return env

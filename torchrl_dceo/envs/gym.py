@@ -79,7 +79,8 @@ def make_gym_env(
         observation, layout: see :func:`~torchrl_dceo.envs.prepare_env`.
         frame_stack (int, optional): how many frames an observation shows. Default: 1.
         max_steps (int, optional): step limit of an episode, in place of the registered one.
-        clip_rewards (bool, optional): rewards to [-1, 1] for learning; ``episode_reward`` stays true. Default: ``False``.
+        clip_rewards (bool, optional): rewards to [-1, 1] for learning; ``episode_reward`` stays as it is. Default:
+            ``False``.
         slip (float, optional): probability that the action is overwritten by a random one. Default: 0.
         coverage (bool, optional): no reward; episodes end where they did. Default: ``False``.
         batch_size (int or sequence of int, optional): how many environments, in this process (TorchRL's ``SerialEnv``).
@@ -142,7 +143,7 @@ def _make_single(
 ) -> EnvBase:
     env: EnvBase | gymnasium.Env
     if id is not None:
-        limit = {} if max_steps is None else {"max_episode_steps": max_steps}
+        limit: dict[str, Any] = {} if max_steps is None else {"max_episode_steps": max_steps}
         try:
             env = gymnasium.make(_known_id(id), **limit, **kwargs)
         except TypeError as error:
@@ -203,9 +204,9 @@ class OptionActionWrapper(gymnasium.Wrapper):
         >>> options = make_agent("dceo", env, num_options=3).policy[1]
         >>> wrapped = OptionActionWrapper(env, options)
         >>> wrapped.action_space
-        Discrete(5)
+        Discrete(8)
         >>> _ = wrapped.reset(seed=0)
-        >>> observation, reward, *_, info = wrapped.step(4)
+        >>> observation, reward, *_, info = wrapped.step(7)  # the last of 3 options in both directions
         >>> reward == info["option_steps"]  # CartPole gives 1 a step
         True
     """

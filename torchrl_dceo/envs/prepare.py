@@ -1,4 +1,4 @@
-"""What agents need of an environment, added where it is missing: any TorchRL or Gymnasium environment can be trained in."""
+"""What agents need of an environment, added where it is missing, so that any can be trained in."""
 
 from __future__ import annotations
 
@@ -219,8 +219,8 @@ class HashedState(Transform):
     Keyword Args:
         in_key (NestedKey): the observation. Default: ``"observation"``.
         kind (str or callable, optional): see :func:`~torchrl_dceo.hashing.make_hash`; ``"auto"``: ``"exact"`` for whole
-            numbers, ``"cell"`` for images of more than 8192 of them, ``"simhash"`` for floats, which hardly ever repeat to
-            the last digit. Default: ``"auto"``.
+            numbers, ``"cell"`` for images of more than 8192 of them, ``"simhash"`` for floats, which hardly ever repeat
+            to the last digit. Default: ``"auto"``.
         out_key (NestedKey, optional): Default: ``"state_id"``.
 
     Examples:
@@ -541,7 +541,7 @@ def _observation_chain(
     if found == "chw" and spec.dtype is torch.uint8 and key == "pixels":
         return []
     _check_image_range(spec, key)
-    return [ObservationFormat(keys, image=True, layout=found)]  # type: ignore[arg-type]
+    return [ObservationFormat(keys, image=True, layout=found)]
 
 
 def _chosen_keys(

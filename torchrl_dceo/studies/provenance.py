@@ -72,23 +72,32 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def commands(jobs: Sequence[Job], folder: Callable[[Job], str]) -> list[str]:
-    """The commands of single runs: one for each agent in each environment, and which other seeds there are.
+    """The commands of single runs: one for each agent in each environment, in a loop over its seeds.
 
     Examples:
         >>> from torchrl_dceo.studies import Grid
         >>> from torchrl_dceo.studies.provenance import commands
         >>> for line in commands(list(Grid("maze", ["ddqn"], 3, 100).jobs()), lambda job: job.name):
-        ...     print(line.partition(" run_dir")[0], line.partition("  ")[2])
-        python -m torchrl_dceo train env=maze agent=ddqn seed=0 total_frames=100 # and seeds 1, 2
+        ...     print(line.partition(" run_dir")[0])
+        for seed in 0 1 2; do python -m torchrl_dceo train env=maze agent=ddqn seed=$seed total_frames=100
     """
     groups: dict[tuple[str, str | None], list[Job]] = {}
     for job in jobs:
         groups.setdefault((job.environment or job.name, job.agent), []).append(job)
     lines = []
     for same in groups.values():
-        others = ", ".join(str(job.seed) for job in same[1:])
-        note = f"  # and seed{'s' * (len(same) > 2)} {others}" if others else ""
-        lines.append(same[0].command(folder(same[0])) + note)
+        each = [job.command(folder(job)) for job in same]
+        loop = each[0].replace(f" seed={same[0].seed} ", " seed=$seed ")
+        loop = loop.replace(f"seed_{same[0].seed}", "seed_$seed")
+        # Only if a shell makes exactly these commands of it: quoted paths are not expanded.
+        expands = "'" not in loop and all(
+            loop.replace("$seed", str(job.seed)) == command
+            for job, command in zip(same, each, strict=True)
+        )
+        if len(each) > 1 and expands:
+            lines.append(f"for seed in {' '.join(str(job.seed) for job in same)}; do {loop}; done")
+        else:
+            lines += each
     return lines
 
 

@@ -41,9 +41,7 @@ class TrainConfig:
     replay_storage: Literal["memory", "memmap"] = "memory"
     replay_dir: str | None = None  # where those files go; None: a temporary directory
     eval_period: int = 10_000  # frames between greedy evaluations; ours
-    eval_eps: float = (
-        0.0  # probability of a random action in evaluations; ours (the authors: 0.05 in 3D)
-    )
+    eval_eps: float = 0.0  # of random actions in evaluations; ours (the authors: 0.05 in 3D)
     log_period: int = 1000  # frames between rows of the log; ours
     # Frames between checkpoints: a killed run loses at most this much; ours. None: none but the last.
     checkpoint_period: int | None = 20_000
@@ -75,7 +73,10 @@ class TrainConfig:
             raise ValueError(
                 f"replay_dir={self.replay_dir!r} has no use without replay_storage='memmap'"
             )
-        if self.checkpoint_period is not None and self.checkpoint_period % self.log_period:
+        over = 0 if self.checkpoint_period is None else self.checkpoint_period % self.log_period
+        if over and self.checkpoint_period == TrainConfig.checkpoint_period:
+            self.checkpoint_period += self.log_period - over  # nobody chose it: the next multiple
+        elif over:
             raise ValueError(
                 f"checkpoint_period must be a multiple of log_period ({self.log_period}), got "
                 f"{self.checkpoint_period}: a checkpoint is taken right after a row"

@@ -21,7 +21,7 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 from torchrl.envs import EnvBase, ParallelEnv, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
@@ -348,7 +348,7 @@ class FiniteGuard:
         modules = [(f"objectives.{n}", m) for n, m in self._agent.objectives.items()]
         for prefix, module in [*modules, ("policy", self._agent.policy)]:
             for name, value in [*module.named_parameters(), *module.named_buffers()]:
-                if isinstance(value, UninitializedTensorMixin) or not value.is_floating_point():
+                if is_lazy(value) or not value.is_floating_point():
                     continue
                 if value.numel() and value.data_ptr() not in seen:
                     seen.add(value.data_ptr())

@@ -22,7 +22,7 @@ from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.modules import Centred, EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet
 from torchrl_dceo.training.checkpoint import Checkpoints
-from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
+from torchrl_dceo.training.checkpoint.run_directory import RunDirectory, load_settings
 from torchrl_dceo.training.collection.workers import with_transforms
 
 __all__ = [
@@ -171,7 +171,7 @@ def save_options(
         >>> from torchrl_dceo.modules import OptionQValueActor
         >>> from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
         >>> from torchrl_dceo.training import load_options, save_options
-        >>> agent = make_agent("dceo", make_env("NineRooms"), num_options=4)
+        >>> agent = make_agent("dceo", make_env("NineRooms"), num_options=4, signs="+")
         >>> other = make_env("NineRooms", slip=0.0)  # another environment, of the same kind
         >>> with tempfile.TemporaryDirectory() as path:
         ...     save_options(path, agent)
@@ -369,17 +369,17 @@ def load_agent(
         >>> from torchrl_dceo.training import load_agent, train
         >>> env = make_env("NineRooms", room_size=3, seed=0)
         >>> with tempfile.TemporaryDirectory() as run_dir:
-        ...     _ = train(make_agent("dceo", env, num_options=3), env, total_frames=200, run_dir=run_dir,
-        ...               learning_starts=100, progress=False)
+        ...     _ = train(make_agent("dceo", env, num_options=3, signs="+"), env, total_frames=200,
+        ...               run_dir=run_dir, learning_starts=100, progress=False)
         ...     learned = load_agent(run_dir, env)
-        >>> learned.metadata["agent"]["name"], learned.metadata["frames"], learned.options.num_options // 2
+        >>> learned.metadata["agent"]["name"], learned.metadata["frames"], learned.options.num_options
         ('dceo', 200, 3)
     """
     run_dir = Path(run_dir)
     settings = read_settings(run_dir)
     made_from = settings.get("agent")
     if env is None:
-        if "env" not in settings:
+        if settings.get("env") is None:
             raise ValueError(
                 f"{run_dir} does not hold the environment of its run, which was started from Python: pass it, "
                 "load_agent(run_dir, env)"
@@ -446,18 +446,8 @@ def read_settings(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
         if RunDirectory(folder).holds_a_run:
             return {}
         raise FileNotFoundError(f"{folder} is not the directory of a run")
-    try:
-        settings = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path} holds no settings: restore it from a copy")
+    settings = load_settings(path)
     return _resolved(settings, settings)
-
-
-# YAML 1.1 takes numbers such as 1e-3 for text.
-_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?e[-+]?\d+", re.IGNORECASE)
 
 
 def _resolved(value: Any, settings: Mapping[str, Any]) -> Any:
@@ -467,7 +457,5 @@ def _resolved(value: Any, settings: Mapping[str, Any]) -> Any:
         return [_resolved(item, settings) for item in value]
     if not isinstance(value, str):
         return value
-    if _NUMBER.fullmatch(value):
-        return float(value)
     named = re.fullmatch(r"\$\{(\w+)\}", value)
     return settings.get(named[1]) if named else value

@@ -171,7 +171,7 @@ def test_who_beats_whom(tab):
     assert [cell[:4] for cell in texts(tab, cells)] == ["·", "0.50", "0.50"]  # all cover the same
     tab.locator("#improvement-controls").get_by_label("all worlds").check()
     tab.locator("#improvement-controls").get_by_label("Measure").select_option("frames_to_goal")
-    assert "not compared over worlds" in tab.locator("#improvement-table").text_content()
+    assert "not compared over environments" in tab.locator("#improvement-table").text_content()
 
 
 def test_pictures_are_there_and_switch(tab):
@@ -225,3 +225,21 @@ def test_a_page_without_logs(open_page, tmp_path):
     tab = open_page(made, 390)
     assert tab.locator("table tbody tr").count() == 3
     assert texts(tab, "nav a") == ["Tables"]
+
+
+def test_a_table_that_is_too_wide_has_a_hint(open_page, page):
+    narrow = open_page(page, 390)
+    wide = "all => all.filter((box) => box.scrollWidth > box.clientWidth + 1).length"
+    boxes = narrow.eval_on_selector_all(".scroll", wide)
+    assert boxes > 0 and narrow.locator(".hint").count() == boxes
+    assert "Scroll sideways" in texts(narrow, ".hint")[0]
+    narrow.set_viewport_size({"width": 3000, "height": 800})
+    narrow.wait_for_function("document.querySelectorAll('.hint').length === 0")
+
+
+def test_only_agents_that_are_in_the_chart_have_a_switch(tab):
+    switches = "[data-agents=curves] label"
+    assert texts(tab, switches) == ["dceo", "dceo_two_phase", "ddqn"]
+    tab.locator("#curve-controls").get_by_label("Metric").select_option("option_climb")
+    assert texts(tab, switches) == ["dceo", "dceo_two_phase"]
+    assert texts(tab, "[data-agents=profiles] label") == ["dceo", "dceo_two_phase", "ddqn"]

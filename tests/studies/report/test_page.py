@@ -7,8 +7,8 @@ import re
 
 import pytest
 from PIL import Image
-from torchrl_dceo.studies.report.__main__ import main
 
+from torchrl_dceo.cli import study as cli
 from torchrl_dceo.studies.report import make_report
 from torchrl_dceo.studies.report.numbers import read_numbers
 from torchrl_dceo.studies.report.tables import findings
@@ -44,7 +44,7 @@ def test_the_table_has_intervals_spread_frames_coverage_and_who_beats_whom(page)
     assert (world.world, world.agent) == ("NineRooms", "dceo")
     # Its seeds end at 1.0 and 0.9.
     assert cells[:4] == ["2", "0.95 [0.90, 1.00]", "", "0.95 ± 0.07"]
-    assert cells[5] == "1k (2/2)" and cells[6] == "10 [10, 11]" and cells[7].endswith("%")
+    assert cells[5] == "1.5k (2/2)" and cells[6] == "10 [10, 11]" and cells[7].endswith("%")
 
 
 def test_the_data_of_the_charts(page):
@@ -74,7 +74,7 @@ def test_origin_and_adaptation_are_told(page):
     text = page.read_text()
     assert "0123abc" in text and "2.13.0" in text and "Seeds: 0, 1." in text
     assert "11 of 12" in text and "Maze_rnd_3" in text
-    assert "When the world changed" in text and "After GoalSwitch changed" in text
+    assert "When the environment changed" in text and "After GoalSwitch changed" in text
     assert "After NineRooms changed" not in text
 
 
@@ -104,7 +104,12 @@ def test_arrays_are_kept_so_that_the_page_can_be_made_from_the_results(study, pa
         for agent in ("dceo", "ddqn")
     ]
     again = folder.parent / "again.html"
-    assert main([str(folder), "--out", str(again), "--repetitions", "50", "--title", "Again"]) == 0
+    assert (
+        cli.main(
+            ["report", str(folder), "--out", str(again), "--repetitions", "50", "--title", "Again"]
+        )
+        == 0
+    )
     first, second = page.read_text(), again.read_text()
     assert "<h1>Again</h1>" in second
     assert first.count('class="learned"') == second.count('class="learned"') == 4
@@ -119,10 +124,10 @@ def test_pictures_and_tables_make_a_page_without_logs(tmp_path, capsys):
     (tmp_path / "deep" / "table.csv").write_text(f"agent,score\n{rows}\n")
     (tmp_path / "short.csv").write_text("a,b\n1,2\n")
     (tmp_path / "README.md").write_text("# A script\n\n    python script.py\n\nCommit `abcdef1`.\n")
-    assert main([str(tmp_path)]) == 0
+    assert cli.main(["report", str(tmp_path)]) == 0
     text = (tmp_path / "report.html").read_text()
     assert "<h1>A script</h1>" in text and "python script.py" in text and "abcdef1" in text
-    assert 'alt="wide picture"' in text and 'width="1500" height="500"' in text
+    assert 'alt="Wide picture"' in text and 'width="1500" height="500"' in text
     assert text.count("<img") == 1
     assert 0 < text.index("short.csv") < text.index("deep/table.csv")  # what is whole comes first
     assert "The first 12 of 100 rows" in text
@@ -162,6 +167,9 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(tmp_path, capsys):
     with pytest.raises(ValueError, match="holds nothing to show"):
         make_report(tmp_path, title="t", summary="s", commands=["c"])
     (tmp_path / "study.json").write_text("{")
-    assert main([str(tmp_path)]) == 2 and "study.json is no JSON" in capsys.readouterr().err
+    assert (
+        cli.main(["report", str(tmp_path)]) == 2
+        and "study.json is no JSON" in capsys.readouterr().err
+    )
     (tmp_path / "study.json").write_text("[]")
-    assert main([str(tmp_path)]) == 2 and "got a list" in capsys.readouterr().err
+    assert cli.main(["report", str(tmp_path)]) == 2 and "got a list" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from torchrl_dceo.analysis.figures.style import COLOURS, describe, grid_of_axes, new_figure, styled
 
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Progress",
     "draw_learning_curve",
+    "draw_option_use",
     "draw_similarity_curves",
+    "draw_visit_curve",
     "mark_switch",
+    "option_starts",
     "read_progress",
     "switch_places",
 ]
@@ -84,11 +88,13 @@ def draw_learning_curve(progress: Progress, num_states: int | None = None) -> Fi
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['Return', 'Coverage']
     """
-    panels = [_returns]
+    has_return = any(_points(progress, name)[0] for name in ("train_return", "eval_return"))
+    panels = [_returns] if has_return else []
     if _points(progress, "coverage")[0]:
         panels.append(lambda axes, progress: _coverage(axes, progress, num_states))
     if any(_points(progress, name)[0] for name in _LEARNED):
         panels.append(_learned)
+    panels = panels or [_returns]
     figure = new_figure(3.4 * len(panels) + 0.4, 2.8)
     for axes, draw in zip(grid_of_axes(figure, len(panels), len(panels)), panels, strict=True):
         draw(axes, progress)
@@ -127,11 +133,10 @@ def _returns(axes: Axes, progress: Progress) -> None:
         twin = axes.twinx()
         (dots,) = twin.plot(frames, values, color=COLOURS["quiet"], linestyle=":", linewidth=1.4)
         twin.set_ylim(-0.03, 1.05)
-        twin.set_ylabel("ε", color=COLOURS["quiet"], rotation=0, labelpad=8)
         twin.tick_params(axis="y", colors=COLOURS["quiet"], labelsize=8)
         twin.spines[["top", "left"]].set_visible(False)
         twin.spines["right"].set_color(COLOURS["quiet"])
-        handles, labels = [*handles, dots], [*labels, "ε"]
+        handles, labels = [*handles, dots], [*labels, "ε (right)"]
     if handles:
         # Above the panel: inside, a curve would run through it sooner or later.
         axes.legend(
@@ -247,6 +252,65 @@ def _smooth(values: list[float]) -> list[float]:
     half = max(1, len(values) // 20)
     windows = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
     return [sum(window) / len(window) for window in windows]
+
+
+@styled
+def draw_visit_curve(counts: Tensor) -> Figure:
+    """Draws how often each state was visited, most visited first: for environments without a map.
+
+    Args:
+        counts (Tensor): ``[S]``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis.figures.curves import draw_visit_curve
+        >>> draw_visit_curve(torch.tensor([5, 0, 90])).get_suptitle()
+        'State visitation · 2 states'
+    """
+    visits = counts[counts > 0].sort(descending=True).values.tolist()
+    figure = new_figure(4.2, 2.8, f"State visitation · {len(visits)} states")
+    axes = figure.subplots()
+    describe(axes, "state, most visited first", "visits", "")
+    axes.fill_between(range(1, len(visits) + 1), visits, step="mid", color="#f0b7a4", linewidth=0)
+    axes.step(range(1, len(visits) + 1), visits, where="mid", color=COLOURS["second"])
+    axes.set_yscale("log")
+    axes.set_xlim(0.5, max(1, len(visits)) + 0.5)
+    return figure
+
+
+def option_starts(progress: Progress) -> list[float]:
+    """How often each option was started in a run, by its log; empty if it has none.
+
+    Examples:
+        >>> from torchrl_dceo.analysis.figures.curves import option_starts
+        >>> option_starts({"frames": [1.0, 2.0], "option_starts_1": [2.0, 3.0], "option_starts_2": [0.0, 1.0]})
+        [5.0, 1.0]
+    """
+    names = [name for name in progress if re.fullmatch(r"option_starts_\d+", name)]
+    names.sort(key=lambda name: int(name.rpartition("_")[2]))
+    return [sum(v for v in progress[name] if not math.isnan(v)) for name in names]
+
+
+@styled
+def draw_option_use(starts: Sequence[float]) -> Figure:
+    """Draws how often each option was started.
+
+    Args:
+        starts (sequence of float): from :func:`option_starts`.
+
+    Examples:
+        >>> from torchrl_dceo.analysis.figures.curves import draw_option_use
+        >>> len(draw_option_use([5, 1, 3]).axes[0].patches)
+        3
+    """
+    figure = new_figure(max(3.4, 0.32 * len(starts) + 1.2), 2.8, "Options: how often each started")
+    axes = figure.subplots()
+    describe(axes, "option", "starts", "")
+    places = range(1, len(starts) + 1)
+    axes.bar(places, starts, color=COLOURS["first"], width=0.7)
+    step = -(-len(starts) // 12)
+    axes.set_xticks(places[::step], [str(place) for place in places[::step]])
+    return figure
 
 
 def _number(text: str | None, name: str, path: Path) -> float:

@@ -193,7 +193,7 @@ def draw_visits(layout: Layout, counts: Tensor, title: str = "State visitation")
 def draw_eigenfunctions(
     layout: Layout, representation: Tensor, similarity: Similarity | None = None
 ) -> Figure:
-    r"""Draws every dimension of the representation on the map, each with limits of its own, symmetric about 0.
+    r"""Draws every dimension of the representation on the map, each divided by its largest absolute value.
 
     Args:
         layout (Layout): the map.
@@ -206,18 +206,20 @@ def draw_eigenfunctions(
         >>> from torchrl_dceo.envs import GridWorldEnv
         >>> env = GridWorldEnv("S....\n.....")
         >>> figure = draw_eigenfunctions(env.layout, exact_eigenfunctions(env, 3)[1])
-        >>> [axes.get_title() for axes in figure.axes]
+        >>> [axes.get_title() for axes in figure.axes[:3]]
         ['$f_{1}$', '$f_{2}$', '$f_{3}$']
     """
     d = representation.shape[1]
-    figure, cells = _small_maps(layout, d, "Eigenfunctions of the Laplacian", 1.55)
-    normalize = need("matplotlib.colors").Normalize
+    figure, cells = _small_maps(layout, d, "Eigenfunctions of the Laplacian", 1.55, bar=0.75)
+    norm = need("matplotlib.colors").Normalize(vmin=-1, vmax=1)
     for i, axes in enumerate(cells):
         values = representation[:, i]
-        limit = max(float(values.abs().max()), 1e-12)
-        norm = normalize(vmin=-limit, vmax=limit)
-        show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
+        values = values / values.abs().max().clamp(min=1e-12)
+        image = show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
         axes.set_title(f"$f_{{{i + 1}}}$" + _alignment(similarity, i), pad=3)
+    label = "$f_i$ / max |$f_i$|"
+    bar = figure.colorbar(image, ax=cells, shrink=0.7, pad=0.02, label=label, ticks=[-1, 0, 1])
+    bar.outline.set_visible(False)
     if similarity is not None:
         note = "|cos| with the exact eigenfunction"
         if any(end - first > 1 for first, end in similarity.groups):
@@ -273,12 +275,27 @@ def draw_options(
     return figure
 
 
-def _small_maps(layout: Layout, count: int, title: str, size: float) -> tuple[Figure, list]:
-    columns = min(_COLUMNS, count)
+def balanced_columns(count: int) -> int:
+    """How many panels stand in a row, so that as few places as possible stay blank in the last one.
+
+    Examples:
+        >>> from torchrl_dceo.analysis.figures.maps import balanced_columns
+        >>> [balanced_columns(count) for count in (3, 6, 7, 10, 11)]
+        [3, 3, 4, 5, 4]
+    """
+    if count <= _COLUMNS:
+        return count
+    return min((_COLUMNS, 4, 3, 6), key=lambda columns: -count % columns)
+
+
+def _small_maps(
+    layout: Layout, count: int, title: str, size: float, bar: float = 0.0
+) -> tuple[Figure, list]:
+    columns = balanced_columns(count)
     rows = -(-count // columns)
     shape = layout.height / layout.width
     # A title must fit above a single narrow map too.
-    width = max(columns * size, 3.4)
+    width = max(columns * size + bar, 3.4)
     figure = new_figure(width, rows * (size * shape + 0.16) + 0.45, title)
     return figure, grid_of_axes(figure, count, columns)
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from torchrl_dceo.analysis.figures.birds_eye import BIRDS_EYE_FILE, load_birds_eye
 from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, draw_option_ways
-from torchrl_dceo.analysis.figures.curves import PROGRESS_FILE, draw_learning_curve, read_progress
+from torchrl_dceo.analysis.figures.curves import (
+    PROGRESS_FILE,
+    Progress,
+    draw_learning_curve,
+    draw_option_use,
+    draw_visit_curve,
+    option_starts,
+    read_progress,
+)
 from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
 from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames, save_rollout_gif
 from torchrl_dceo.analysis.run_files import ANALYSIS_FILE, RunAnalysis, load_analysis
@@ -22,6 +30,7 @@ from torchrl_dceo.analysis.spectra.options import (
 )
 from torchrl_dceo.analysis.spectra.similarity import Similarity, cosine_similarity
 from torchrl_dceo.envs import GridWorldEnv
+from torchrl_dceo.typos import choices
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,29 +44,34 @@ _log = logging.getLogger(__name__)
 
 
 _REASONS = {
-    "visits": "no state visitation: the world did not count its visits",
+    "visits": "no state visitation: the environment did not count its visits",
     "eigenfunctions": "no eigenfunctions: the agent learns no representation",
     "options": "no options: the agent has none",
 }
 
 
-def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
+Format = Literal["png", "pdf", "svg"]
+
+
+def draw_run(run_dir: str | os.PathLike[str], format: Format = "png") -> list[Path]:
     """Draws all that a run directory has the numbers for, into the directory itself.
 
-    ``learning_curve.png`` from its log, ``progress.csv``; from ``analysis.npz``, where the world is a grid,
-    ``visits.png``, ``eigenfunctions.png``, ``options.png``, and one option's rollout as ``rollout.png`` and
-    ``rollout.gif``; from ``birds_eye.npz``, where it is a first-person one, ``birds_eye.png`` and ``option_ways.png``.
-    What is left out, and why, goes to the log of this module.
+    ``learning_curve`` from its log, ``progress.csv``; from ``analysis.npz``, where the environment is a grid,
+    ``visits``, ``eigenfunctions``, ``options``, and one option's rollout as ``rollout`` and ``rollout.gif``; in any
+    other environment ``visits`` as a curve over the states, and ``options`` as how often each one was started; from
+    ``birds_eye.npz``, where it is a first-person one, ``birds_eye`` and ``option_ways``. What is left out, and why,
+    goes to the log of this module.
 
     Args:
         run_dir (path-like): the directory of a run.
+        format (str, optional): ``"png"``, or ``"pdf"`` or ``"svg"``, which a paper can scale. Default: ``"png"``.
 
     Returns:
-        list of Path: the pictures.
+        list of Path: the figures.
 
     Raises:
         FileNotFoundError: if the directory is missing, or is not that of a run.
-        ValueError: if what it holds is damaged.
+        ValueError: if what it holds is damaged, or the format is another one.
 
     Examples:
         >>> import tempfile, torch
@@ -68,6 +82,8 @@ def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
         ...     [path.name for path in draw_run(folder)]
         ['visits.png']
     """
+    if format not in get_args(Format):
+        raise ValueError(f"unknown format {choices(str(format), get_args(Format))}")
     folder = Path(run_dir)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no run directory at {folder}")
@@ -77,31 +93,47 @@ def draw_run(run_dir: str | os.PathLike[str]) -> list[Path]:
             f"{folder} is not the directory of a run: it holds neither {PROGRESS_FILE} nor {ANALYSIS_FILE}"
         )
     stored = load_analysis(folder) if has_arrays else None
-    drawn = []
+    figures: dict[str, Figure] = {}
+    progress: Progress = {}
     if has_log:
         num_states = None if stored is None else stored.env.get("num_states")
-        figure = draw_learning_curve(read_progress(folder), num_states)
-        drawn.append(_save(figure, folder / "learning_curve.png"))
+        progress = read_progress(folder)
+        figures["learning_curve"] = draw_learning_curve(progress, num_states)
     else:
         _log.info("no learning curve: %s holds no %s", folder, PROGRESS_FILE)
     if stored is None:
         _log.info("no maps: %s holds no %s, which a run writes when it ends", folder, ANALYSIS_FILE)
     elif stored.grid is None:
-        _log.info("no maps: %s is no grid world", stored.env.get("name"))
+        figures |= _figures_without_map(stored, progress)
     else:
-        drawn += _draw_maps(folder, stored, stored.grid)
+        figures |= _map_figures(stored)
     if (folder / BIRDS_EYE_FILE).is_file():
-        drawn += _draw_from_above(folder)
+        view = load_birds_eye(folder)
+        if view.values.shape[1] > 1:
+            figures["birds_eye"] = draw_birds_eye(view)
+        if view.ways is not None:
+            figures["option_ways"] = draw_option_ways(view)
+    drawn = []
+    for name, figure in figures.items():
+        drawn.append(folder / f"{name}.{format}")
+        figure.savefig(drawn[-1])
+    if stored is not None and stored.grid is not None and "options" in figures:
+        drawn += _draw_rollout(folder, stored, stored.grid, format)
     return drawn
 
 
-def _draw_from_above(folder: Path) -> list[Path]:
-    view, drawn = load_birds_eye(folder), []
-    if view.values.shape[1] > 1:
-        drawn.append(_save(draw_birds_eye(view), folder / "birds_eye.png"))
-    if view.ways is not None:
-        drawn.append(_save(draw_option_ways(view), folder / "option_ways.png"))
-    return drawn
+def _figures_without_map(stored: RunAnalysis, progress: Progress) -> dict[str, Figure]:
+    """What can be drawn of an environment without a map: how evenly its states and its options are used."""
+    figures = {}
+    if stored.counts is not None:
+        figures["visits"] = draw_visit_curve(stored.counts)
+    starts = option_starts(progress)
+    if starts:
+        figures["options"] = draw_option_use(starts)
+    for name, reason in _REASONS.items():
+        if name not in figures and name != "eigenfunctions":
+            _log.info(reason)
+    return figures
 
 
 def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
@@ -136,13 +168,12 @@ def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
     return figures
 
 
-def _draw_maps(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+def _map_figures(stored: RunAnalysis) -> dict[str, Figure]:
     figures = map_figures(stored)
     for name, reason in _REASONS.items():
         if name not in figures:
             _log.info(reason)
-    drawn = [_save(figure, folder / f"{name}.png") for name, figure in figures.items()]
-    return drawn + (_draw_rollout(folder, stored, world) if "options" in figures else [])
+    return figures
 
 
 def _climb(stored: RunAnalysis, world: GridWorldEnv) -> OptionClimb | None:
@@ -152,7 +183,9 @@ def _climb(stored: RunAnalysis, world: GridWorldEnv) -> OptionClimb | None:
     return option_climb(stored.option_values, stored.followed, world.next_state)
 
 
-def _draw_rollout(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> list[Path]:
+def _draw_rollout(
+    folder: Path, stored: RunAnalysis, world: GridWorldEnv, format: Format
+) -> list[Path]:
     values, followed = stored.option_values, stored.followed
     assert values is not None
     start = int(world._starts[0])
@@ -162,10 +195,9 @@ def _draw_rollout(folder: Path, stored: RunAnalysis, world: GridWorldEnv) -> lis
     title = f"Greedy rollout of option {option + 1} from the start"
     strip = draw_rollout(world.layout, path, floor, title=title)
     frames = rollout_frames(world.layout, path, floor)
-    return [
-        _save(strip, folder / "rollout.png"),
-        save_rollout_gif(folder / "rollout.gif", frames),
-    ]
+    strip.savefig(folder / f"rollout.{format}")
+    film = save_rollout_gif(folder / "rollout.gif", frames)
+    return [folder / f"rollout.{format}", film]
 
 
 def _farthest(climb: OptionClimb | None, start: int) -> int:
@@ -179,8 +211,3 @@ def _similarity(stored: RunAnalysis, world: GridWorldEnv) -> Similarity:
     d = min(stored.representation.shape[1], int(reachable.sum()))
     values, exact = exact_eigenfunctions(world, d, rho=reachable)
     return cosine_similarity(stored.representation[:, :d], exact, values, rho=reachable)
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path)
-    return path

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchrl.data import Bounded
 from torchrl.data.tensor_specs import TensorSpec
 
-from torchrl_dceo.envs.grid.layouts import MOVES, Cell, Layout, parse_layout
+from torchrl_dceo.envs.grid.layouts import FLOOR, MOVES, WALL, Cell, Layout, parse_layout
 from torchrl_dceo.envs.grid.tiles import TILE_KINDS, draw_tiles
 from torchrl_dceo.envs.table_env import TableEnv
 
@@ -105,7 +106,7 @@ class GridWorldEnv(TableEnv):
         checked = _marked(parse_layout(layout), goals, starts, coverage)
         number = {cell: i for i, cell in enumerate(checked.cells)}
         super().__init__(
-            _move_table(checked, number),
+            _move_table(checked),
             [number[cell] for cell in checked.starts],
             [number[cell] for cell in checked.goals] or None,
             "pixels" if observation == "pixels" else "observation",
@@ -207,8 +208,11 @@ def _marked(
     if starts == "anywhere":
         # Of the cells that a goal can be reached from, so that the result passes the checks.
         ends = set(layout.goals if goals is None else goals)
-        near = {cell for goal in ends for cell in layout.distances(goal)} or set(layout.cells)
-        starts = [cell for cell in layout.cells if layout.is_open(*cell) and cell in near]
+        regions = layout.regions
+        near = {int(regions[goal]) for goal in ends if layout.is_open(*goal)} or set(
+            range(1, 1 + regions.max())
+        )
+        starts = [cell for cell in layout.cells if int(regions[cell]) in near]
         starts = [cell for cell in starts if coverage or cell not in ends]
     elif isinstance(starts, str):
         raise ValueError(f"starts must be (row, column) cells or 'anywhere', got {starts!r}")
@@ -218,25 +222,25 @@ def _marked(
     return layout.with_marks(starts=starts, goals=goals)
 
 
-def _move_table(layout: Layout, number: dict[Cell, int]) -> Tensor:
-    table = [
-        [
-            number[(r + dr, c + dc)] if layout.is_open(r + dr, c + dc) else number[(r, c)]
-            for dr, dc in MOVES
-        ]
-        for r, c in layout.cells
-    ]
-    return torch.tensor(table)
+def _move_table(layout: Layout) -> Tensor:
+    """The state after each action in each state: the neighbour, or the same state before a wall."""
+    marks = np.pad(layout.marks, 1, constant_values=WALL)
+    has_number, is_open = marks != WALL, marks == FLOOR
+    numbers = np.zeros(marks.shape, np.int64)
+    numbers[has_number] = np.arange(has_number.sum())
+    rows, columns = np.nonzero(has_number)
+    table = np.repeat(numbers[has_number][:, None], len(MOVES), axis=1)
+    for action, (down, right) in enumerate(MOVES):
+        place = (rows + down, columns + right)
+        table[:, action] = np.where(is_open[place], numbers[place], table[:, action])
+    return torch.from_numpy(table)
 
 
 def _tile_kinds(layout: Layout, goals: bool) -> Tensor:
-    kinds = [
-        [_FLOOR if layout.is_open(r, c) else _WALL for c in range(layout.width)]
-        for r in range(layout.height)
-    ]
-    for r, c in layout.goals if goals else ():
-        kinds[r][c] = _GOAL
-    return torch.tensor(kinds)
+    kinds = np.where(layout.marks == FLOOR, _FLOOR, _WALL)
+    for cell in layout.goals if goals else ():
+        kinds[cell] = _GOAL
+    return torch.from_numpy(kinds)
 
 
 def _observation_spec(observation: str, layout: Layout, tile_size: int) -> TensorSpec:

@@ -22,7 +22,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["ACTIONS", "MOVES", "Cell", "Layout", "parse_layout"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ACTIONS", "LARGEST_MAP", "MOVES", "Cell", "Layout", "parse_layout"]
 
 Cell = tuple[int, int]
 
@@ -30,6 +33,9 @@ ACTIONS: tuple[str, ...] = ("up", "right", "down", "left")
 """The names of the actions 0, 1, 2 and 3."""
 MOVES: tuple[Cell, ...] = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """The (row, column) step of each action, in the order of :data:`ACTIONS`."""
+
+LARGEST_MAP = 250_000
+"""How many cells a map may have, walls included: 500 x 500."""
 
 WALL, FLOOR, CLOSED = "#", ".", "X"
 _CHARACTERS = "#. SGX"
@@ -69,6 +75,10 @@ class Layout:
     goals: tuple[Cell, ...]
 
     def __post_init__(self) -> None:
+        if self.height * self.width > LARGEST_MAP:
+            raise ValueError(
+                f"the map has {self.height} x {self.width} cells, and {LARGEST_MAP:,} are allowed: take a part of it"
+            )
         if not self.starts:
             raise ValueError("the map has no start: mark at least one floor cell with 'S'")
         for noun, cells in (("start", self.starts), ("goal", self.goals)):
@@ -83,15 +93,20 @@ class Layout:
         both = sorted(set(self.starts) & set(self.goals))
         if both:
             raise ValueError(f"start {both[0]} is also a goal: move one of the two")
-        reached: set[Cell] = set()
-        for start in self.starts:
-            near = self.distances(start).keys()
-            reached |= near
-            if self.goals and not near & set(self.goals):
-                raise ValueError(f"no goal can be reached from start {start}: open a way to one")
-        for goal in self.goals:
-            if goal not in reached:
-                raise ValueError(f"goal {goal} cannot be reached from any start: open a way to it")
+        regions = self.regions if self.goals else None
+        if regions is not None:
+            with_goal = {int(regions[goal]) for goal in self.goals}
+            with_start = {int(regions[start]) for start in self.starts}
+            for start in self.starts:
+                if int(regions[start]) not in with_goal:
+                    raise ValueError(
+                        f"no goal can be reached from start {start}: open a way to one"
+                    )
+            for goal in self.goals:
+                if int(regions[goal]) not in with_start:
+                    raise ValueError(
+                        f"goal {goal} cannot be reached from any start: open a way to it"
+                    )
 
     @property
     def height(self) -> int:
@@ -104,11 +119,37 @@ class Layout:
         return len(self.rows[0])
 
     @cached_property
+    def marks(self) -> npt.NDArray[np.str_]:
+        """The map as an array of characters, ``[height, width]``."""
+        return np.array([list(row) for row in self.rows])
+
+    @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """The cells that have a ``state_id``, in its order."""
-        return tuple(
-            (r, c) for r, row in enumerate(self.rows) for c, mark in enumerate(row) if mark != WALL
-        )
+        rows, columns = np.nonzero(self.marks != WALL)
+        return tuple(zip(rows.tolist(), columns.tolist(), strict=True))
+
+    @cached_property
+    def regions(self) -> npt.NDArray[np.int64]:
+        """The number of each cell's region, ``[height, width]``: moves lead to any cell of a region; -1 for walls."""
+        width = self.width + 2  # with a wall around the map
+        regions = np.full((self.height + 2, width), -1)
+        regions[1:-1, 1:-1][self.marks == FLOOR] = 0  # open, and not yet in a region
+        flat: list[int] = regions.ravel().tolist()
+        count = 0
+        for seed in np.flatnonzero(regions.ravel() == 0).tolist():
+            if flat[seed]:
+                continue
+            count += 1
+            flat[seed] = count
+            stack = [seed]
+            while stack:
+                cell = stack.pop()
+                for near in (cell - width, cell + 1, cell + width, cell - 1):
+                    if flat[near] == 0:
+                        flat[near] = count
+                        stack.append(near)
+        return np.array(flat).reshape(-1, width)[1:-1, 1:-1]
 
     def _inside(self, row: int, column: int) -> bool:
         return 0 <= row < self.height and 0 <= column < self.width
@@ -119,18 +160,22 @@ class Layout:
 
     def distances(self, start: Cell) -> dict[Cell, int]:
         """Returns the number of moves from ``start`` to every cell that can be reached."""
-        distance = {start: 0}
-        frontier = [start]
+        width = self.width + 2
+        is_open: list[bool] = np.pad(self.marks == FLOOR, 1).ravel().tolist()
+        first = (start[0] + 1) * width + start[1] + 1
+        distance = {first: 0}
+        frontier = [first]
+        steps = [row * width + column for row, column in MOVES]
         while frontier:
             following = []
-            for r, c in frontier:
-                for dr, dc in MOVES:
-                    cell = (r + dr, c + dc)
-                    if cell not in distance and self.is_open(*cell):
-                        distance[cell] = distance[(r, c)] + 1
-                        following.append(cell)
+            for cell in frontier:
+                for step in steps:
+                    near = cell + step
+                    if is_open[near] and near not in distance:
+                        distance[near] = distance[cell] + 1
+                        following.append(near)
             frontier = following
-        return distance
+        return {(at // width - 1, at % width - 1): moves for at, moves in distance.items()}
 
     def with_marks(
         self, starts: Iterable[Cell] | None = None, goals: Iterable[Cell] | None = None
@@ -161,6 +206,10 @@ def _read(source: str | Path) -> str:
     if not path.is_file():
         raise ValueError(
             f"{str(source)!r} is neither a map (of the characters {_CHARACTERS!r}) nor a file"
+        )
+    if path.stat().st_size > 2 * LARGEST_MAP:
+        raise ValueError(
+            f"{path} has {path.stat().st_size:,} bytes, and a map has {LARGEST_MAP:,} cells at most"
         )
     return path.read_text(encoding="utf-8")
 

@@ -25,8 +25,8 @@ class Parser(argparse.ArgumentParser):
         SystemExit: walk: unknown option '--step' (did you mean '--steps'?); choose from -h, --help, --steps
     """
 
-    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
-        super().__init__(*args, allow_abbrev=False, **kwargs)
+    def __init__(self, prog: str | None = None, description: str | None = None) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Reads the arguments; an option that is not known is refused with the one that may be meant."""

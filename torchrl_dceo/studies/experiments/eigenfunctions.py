@@ -249,7 +249,7 @@ def object_eigenfunctions(
     from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
     from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
 
-    settings = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
+    settings: dict[str, Any] = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
     world = WORLDS[name](slip=0.0, coverage=True, **settings)
     assert isinstance(world, KeyDoorWorld)
     table = list_states(world)
@@ -315,7 +315,10 @@ def object_eigenfunctions(
     return rows
 
 
-_EVOLUTION = {"NineRooms": {"starts": [(17, 1)], "goals": [(1, 17)]}, "GridMaze": {}}
+_EVOLUTION: dict[str, dict[str, Any]] = {
+    "NineRooms": {"starts": [(17, 1)], "goals": [(1, 17)]},
+    "GridMaze": {},
+}
 _MOMENTS = 6  # of a run that are drawn
 
 
@@ -337,15 +340,15 @@ def draw_evolution(
     torch.manual_seed(seed)
     env = make_env(name, seed=seed, visits="counts", **_EVOLUTION[name])
     agent = make_agent("dceo", env, eps_frames=frames, dimensions=11, lr=5e-4, **laplacian)
-    grid, snapshots = table_world(env), {}
-    assert isinstance(grid, GridWorldEnv)
+    grid, reward, snapshots = table_world(env), eigen_reward(agent), {}
+    assert isinstance(grid, GridWorldEnv) and reward is not None
     (out / "evolution.csv").unlink(missing_ok=True)
     log = CSVLog(out / "evolution.csv")
     measure = SpectrumProbe()
 
     def snapshot(trainer: Trainer) -> dict[str, float]:
         done = trainer.counters.frames
-        snapshots[f"{done // 1000}k"] = state_values(eigen_reward(agent).encoder, grid).double()
+        snapshots[f"{done // 1000}k"] = state_values(reward.encoder, grid).double()
         row = measure(trainer)
         log.write({"frames": done, **{key: round(value, 4) for key, value in row.items()}})
         return row

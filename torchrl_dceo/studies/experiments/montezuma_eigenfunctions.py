@@ -15,8 +15,8 @@ import csv
 import math
 import time
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from tensordict.nn import TensorDictModule
 from torch import Tensor
@@ -45,7 +45,7 @@ COLUMN, ROW = 3, 327
 
 def collect(
     steps: int, ahead: int, batch_size: int, seed: int, data_dir: Path | None
-) -> tuple[ReplayBuffer, np.ndarray]:
+) -> tuple[ReplayBuffer, Tensor]:
     """A random walk in a replay buffer, and an image of the room; kept in a folder, or loaded from it."""
     env = make_env("MontezumaRevenge", batch_size=WALKERS, seed=seed, frame_stack=1, life_ends=True)
     env.reset()
@@ -112,7 +112,7 @@ def encode(
         encoder(batch)
         inside = (batch["room"] == FIRST_ROOM) & (batch["next", "room"] == FIRST_ROOM)
         kept.append(batch[inside].select("position", ("next", "position"), "representation"))
-    data = torch.cat(kept)
+    data: Any = torch.cat(kept)
     return data["position"], data["next", "position"], data["representation"].double()
 
 

@@ -216,7 +216,7 @@ def _number_sections(numbers: Numbers, data: dict[str, Any]) -> list[Section]:
     changed = adaptation_tables(numbers)
     if changed:
         note = Markup(_file("adaptation_note.html"))
-        sections.append(("adaptation", "When the world changed", join([changed, note])))
+        sections.append(("adaptation", "When the environment changed", join([changed, note])))
     return sections
 
 
@@ -244,7 +244,20 @@ def _picture(folder: Path, path: Path) -> Markup | None:
         # A damaged file costs its picture, not the page.
         _log.warning("left out: %s", error)
         return None
-    return picture.figure(Path(name).with_suffix("").as_posix().replace("_", " "), name)
+    title = ": ".join(readable(part) for part in Path(name).with_suffix("").parts)
+    return picture.figure(title, title)
+
+
+def readable(name: str) -> str:
+    """The name of a file or an environment as people write it.
+
+    Examples:
+        >>> from torchrl_dceo.studies.report import readable
+        >>> readable("small_nine_rooms")
+        'Small nine rooms'
+    """
+    text = name.replace("_", " ")
+    return text[:1].upper() + text[1:]
 
 
 def _name(folder: Path, path: Path) -> str:
@@ -255,7 +268,7 @@ def _facts(numbers: Numbers | None, provenance: Provenance, title: str) -> Marku
     facts: dict[str, str] = {}
     if numbers is not None:
         agents = [agent for own in numbers.study.values() for agent in own]
-        facts["Worlds"] = ", ".join(numbers.study)
+        facts["Environments"] = ", ".join(numbers.study)
         facts["Agents"] = ", ".join(numbers.agents)
         seeds = sorted({len(agent.seeds) for agent in agents})
         facts["Seeds"] = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))

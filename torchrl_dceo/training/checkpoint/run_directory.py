@@ -275,6 +275,14 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+# YAML 1.1 takes numbers such as 1e-3 for text.
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+$"),
+    list("-+0123456789"),
+)
+
+
 def load_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The settings of a run from its ``config.yaml``, which may come from anyone: plain values only.
 
@@ -303,11 +311,9 @@ def load_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
         settings = yaml.load(text, _PlainLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise RunRefused(
-            f"{path} cannot be read as YAML ({reason}): put it back as the run wrote it"
-        ) from None
+        raise RunRefused(f"{path} cannot be read, restore it from a copy: {reason}") from None
     if not isinstance(settings, dict):
-        raise RunRefused(f"{path} holds no settings: put it back as the run wrote it")
+        raise RunRefused(f"{path} holds no settings: restore it from a copy")
     resolver = re.search(r"\$\{[^}$]*:[^}]*\}", text)
     if resolver:
         raise RunRefused(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
+import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import ray
@@ -18,6 +23,7 @@ from torchrl.collectors.distributed import RayCollector
 from torchrl.weight_update import _ray
 
 from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerLost, WorkerWorld
+from torchrl_dceo.training.errors import RunError
 
 __all__ = ["RayCollection"]
 
@@ -25,6 +31,7 @@ _log = logging.getLogger(__name__)
 _ENDLESS = 2**62  # frames; RayCollector does not know -1
 _CONNECTION = timedelta(minutes=10)
 _PATIENCE = 10.0  # seconds for an actor to show that it lives
+_HEARTBEAT = 5.0  # seconds between two looks at the cluster's head
 
 
 class ActorCollector(Collector):
@@ -34,6 +41,66 @@ class ActorCollector(Collector):
 
     def __bool__(self) -> bool:
         return True
+
+
+class HeadWatch:
+    """Notices that the head of the cluster is gone, which Ray itself does after a minute, by ending the process.
+
+    A thread connects to the head now and then. When it cannot, twice, the next call to Ray raises
+    :class:`~torchrl_dceo.training.errors.RunError`. A call that is under way is woken by a signal; one that cannot be
+    (it waits inside Ray, which would end the process too, with pages of its own) is given ten seconds, and then the
+    process ends with the same sentence and exit code 1.
+    """
+
+    def __init__(self) -> None:
+        self.address = str(ray.get_runtime_context().gcs_address)
+        self.lost = False
+        self.waiting = True  # for Ray: starting actors, or in a call
+        self._closed = threading.Event()
+        self._main = threading.current_thread() is threading.main_thread()
+        self._before: Any = signal.signal(signal.SIGUSR1, self._wake) if self._main else None
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        misses = 0
+        while misses < 2:
+            if self._closed.wait(_HEARTBEAT):
+                return
+            try:
+                socket.create_connection((host, int(port)), timeout=_HEARTBEAT).close()
+                misses = 0
+            except OSError:
+                misses += 1
+        self.lost = True
+        main = threading.main_thread().ident
+        if self._main and main is not None:
+            signal.pthread_kill(main, signal.SIGUSR1)
+        seconds = 0
+        while not self._closed.wait(1.0):
+            seconds = seconds + 1 if self.waiting else 0
+            if seconds >= _PATIENCE:
+                sys.stderr.write(f"{self._sentence()}\n")
+                sys.stderr.flush()
+                os._exit(1)
+
+    def _wake(self, number: int, frame: FrameType | None) -> None:
+        if self.waiting:
+            self.check()
+
+    def check(self) -> None:
+        """Ends the run if the head is gone."""
+        if self.lost:
+            raise RunError(self._sentence())
+
+    def _sentence(self) -> str:
+        return f"the head of the Ray cluster at {self.address} is gone: start it again and resume the run"
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed.set()
+        if self._main:
+            signal.signal(signal.SIGUSR1, self._before)
 
 
 class RayCollection(WorkerCollection):
@@ -49,9 +116,13 @@ class RayCollection(WorkerCollection):
     _collector: Any = None
     _actor_ids: list[str]
     _owns_ray = False
+    _head: HeadWatch | None = None
 
     def _launch(self, worlds: list[WorkerWorld]) -> None:
         self._connect()
+        if self._head is None:
+            self._head = HeadWatch()
+        self._head.waiting = True
         config = self._config
         # Without these RayCollector reserves 2 GB for each actor.
         reserved: dict[str, Any] = {"num_cpus": config.ray_cpus, "num_gpus": 0}
@@ -87,7 +158,14 @@ class RayCollection(WorkerCollection):
             settings["num_cpus"] = max(os.cpu_count() or 1, -int(-needed // 1))
         else:
             settings["address"] = address
-        ray.init(logging_level=logging.WARNING, **settings)
+        try:
+            ray.init(logging_level=logging.WARNING, **settings)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise RunError(
+                f"there is no Ray cluster at ray_address={address}, or it cannot be joined ({reason}): start it with "
+                "`ray start --head`, or leave ray_address out"
+            ) from error
         self._owns_ray = True
         there = ray.cluster_resources().get("CPU", 0)
         if there < needed:
@@ -115,20 +193,27 @@ class RayCollection(WorkerCollection):
 
     def _attempt(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls; says who is lost if that is why it fails. What an actor itself raises is passed on."""
+        assert self._head is not None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                self._head.check()
+                self._head.waiting = True
                 return call(*args, **kwargs)
         except RayActorError as error:
+            self._head.check()
             raise WorkerLost(f"the Ray actor of {self._name(error)} has died") from error
         except DistStoreError as error:
             raise WorkerLost("the Ray actors did not find the learner in time") from error
         except (RuntimeError, OSError) as error:
             # Weights go another way than through Ray: there a dead actor is a broken connection.
+            self._head.check()
             death = self._death()
             if death is None:
                 raise
             raise death from error
+        finally:
+            self._head.waiting = False
 
     def _name(self, error: RayActorError) -> str:
         died = getattr(error, "actor_id", None)
@@ -146,12 +231,16 @@ class RayCollection(WorkerCollection):
 
     def _shut_down(self) -> None:
         if self._collector is not None:
-            self._collector.shutdown()
+            if self._head is None or not self._head.lost:
+                self._collector.shutdown()
             self._collector = None
 
     def close(self) -> None:
         """Ends the workers, and Ray if it was started or connected to here."""
         self.stop()
+        if self._head is not None:
+            self._head.close()
+            self._head = None
         if self._owns_ray:
             ray.shutdown()
             self._owns_ray = False

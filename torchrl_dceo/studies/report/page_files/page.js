@@ -32,12 +32,36 @@ function refresh() {
   const place = focused && focused.closest("[data-agents]");
   const value = place ? focused.value : null;
   for (const parent of document.querySelectorAll("[data-agents]")) {
-    agentSwitches(parent, { agents: DATA.agents, look, hidden: state.hidden, change: refresh, highlight });
+    // Only agents that have a line in the chart below.
+    const shown = parent.dataset.agents === "profiles" ? profileAgents() : curveAgents();
+    agentSwitches(parent, { agents: DATA.agents.filter((agent) => shown.includes(agent)), look, hidden: state.hidden, change: refresh, highlight });
   }
   // The switches are made anew: the one in use keeps the keyboard.
   if (place) (value ? place.querySelector(`input[value="${CSS.escape(value)}"]`) : place.querySelector("button"))?.focus();
   drawCurves();
   drawProfiles();
+}
+
+/** The agents of the chosen environment and metric. */
+function curveAgents() { return Object.keys(DATA.curves?.[state.world]?.[state.metric]?.agents ?? {}); }
+
+function profileAgents() {
+  const score = DATA.profiles?.find((one) => one.key === state.score);
+  return Object.keys(score?.worlds[state.profileWorld]?.agents ?? {});
+}
+
+/** Says of a table that is wider than the page that it can be scrolled. */
+function scrollHints() {
+  for (const box of document.querySelectorAll(".scroll")) {
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    let hint = box.previousElementSibling?.classList.contains("hint") ? box.previousElementSibling : null;
+    if (wide && !hint) {
+      hint = document.createElement("p");
+      hint.className = "hint";
+      hint.textContent = "Scroll sideways for more columns →";
+      box.before(hint);
+    } else if (!wide && hint) hint.remove();
+  }
 }
 
 function bounds(values, least) {
@@ -134,31 +158,31 @@ function options(names) { return names.map((name) => ({ key: name, label: name }
 function curveControls() {
   const parent = find("curve-controls");
   parent.replaceChildren();
-  choose(parent, { label: "World", options: options(DATA.worlds), value: state.world, change: (world) => {
+  choose(parent, { label: "Environment", options: options(DATA.worlds), value: state.world, change: (world) => {
     state.world = world;
     if (!DATA.curves[world][state.metric]) state.metric = Object.keys(DATA.curves[world])[0];
     const again = document.activeElement.name;
     curveControls();
-    drawCurves();
+    refresh();
     if (again) parent.querySelector("input:checked")?.focus();
   } });
   const metrics = DATA.metrics.map((one) => ({ ...one, disabled: !DATA.curves[state.world][one.key] }));
-  choose(parent, { label: "Metric", options: metrics, value: state.metric, change: (metric) => { state.metric = metric; drawCurves(); } });
+  choose(parent, { label: "Metric", options: metrics, value: state.metric, change: (metric) => { state.metric = metric; refresh(); } });
   choose(parent, { label: "Show", options: VIEWS, value: state.view, change: (view) => { state.view = view; drawCurves(); } });
 }
 
 function profileControls() {
   const parent = find("profile-controls");
   const worlds = Object.keys(DATA.profiles[0].worlds);
-  choose(parent, { label: "World", options: options(worlds), value: state.profileWorld, change: (world) => { state.profileWorld = world; drawProfiles(); } });
-  choose(parent, { label: "Score", options: DATA.profiles, value: state.score, change: (score) => { state.score = score; drawProfiles(); } });
+  choose(parent, { label: "Environment", options: options(worlds), value: state.profileWorld, change: (world) => { state.profileWorld = world; refresh(); } });
+  choose(parent, { label: "Score", options: DATA.profiles, value: state.score, change: (score) => { state.score = score; refresh(); } });
 }
 
 function drawImprovement() {
   const parent = find("improvement-table");
   const matrix = DATA.improvement.find((one) => one.key === state.measure).worlds[state.improvementWorld];
   parent.replaceChildren();
-  if (!matrix) { make(parent, "p", { className: "empty" }, "This is not compared over worlds."); return; }
+  if (!matrix) { make(parent, "p", { className: "empty" }, "This is not compared over environments."); return; }
   const box = make(parent, "div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Probability of improvement" });
   const table = make(box, "table", { className: "matrix" });
   const names = Object.keys(matrix);
@@ -180,6 +204,7 @@ function drawImprovement() {
       if (low !== null) make(cell, "small", {}, `${low.toFixed(2)} – ${high.toFixed(2)}`);
     }
   }
+  scrollHints();
 }
 
 function improvementControls() {
@@ -187,7 +212,7 @@ function improvementControls() {
   const worlds = [...new Set(DATA.improvement.flatMap((one) => Object.keys(one.worlds)))];
   state.improvementWorld = widest(worlds);
   state.measure = (DATA.improvement.find((one) => one.key.startsWith("area")) || DATA.improvement[0]).key;
-  choose(parent, { label: "World", options: options(worlds), value: state.improvementWorld, change: (world) => { state.improvementWorld = world; drawImprovement(); } });
+  choose(parent, { label: "Environment", options: options(worlds), value: state.improvementWorld, change: (world) => { state.improvementWorld = world; drawImprovement(); } });
   choose(parent, { label: "Measure", options: DATA.improvement, value: state.measure, change: (measure) => { state.measure = measure; drawImprovement(); } });
 }
 
@@ -203,7 +228,7 @@ function learnedControls() {
   const update = (again) => {
     for (const block of blocks) block.hidden = block.dataset.world !== world || block.dataset.agent !== agent;
     parent.replaceChildren();
-    choose(parent, { label: "World", options: options(worlds), value: world, change: (value) => {
+    choose(parent, { label: "Environment", options: options(worlds), value: world, change: (value) => {
       world = value;
       if (!agentsOf(world).includes(agent)) agent = agentsOf(world)[0];
       update(0);
@@ -284,3 +309,5 @@ learnedControls();
 copyButtons();
 schemeButton();
 followSections();
+scrollHints();
+window.addEventListener("resize", scrollHints);

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from omegaconf import OmegaConf
 
-RECIPES = Path(__file__).parent.parent.parent / "recipes"
-sys.path.insert(0, str(RECIPES))
-
-import hydra  # noqa: E402
-import launch  # noqa: E402
-
-from torchrl_dceo._fast.losses import CategoricalDQNLoss  # noqa: E402
-from torchrl_dceo.agents import AGENTS  # noqa: E402
+from torchrl_dceo._fast.losses import CategoricalDQNLoss
+from torchrl_dceo.agents import AGENTS
+from torchrl_dceo.cli import config, train
 
 # Of the paper and of the authors' code, for Atari.
 AUTHORS = {
@@ -47,8 +38,7 @@ OPTIONS = {
 
 
 def compose(*overrides: str) -> dict:
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(launch.CONFIG)):
-        return OmegaConf.to_container(hydra.compose("montezuma", list(overrides)), resolve=True)
+    return config.compose(["env=montezuma", *overrides])
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -71,18 +61,16 @@ def test_rainbow_dceo_has_the_authors_settings():
 @pytest.mark.parametrize("agent", ["rainbow", "rainbow_dceo"])
 def test_the_defaults_in_code_are_those_of_the_yaml(agent):
     settings = compose(f"agent={agent}")["agent"]
-    config = AGENTS[agent].config()
+    own = AGENTS[agent].config()
     names = [name for name in {**AUTHORS, **OPTIONS} if name in settings]
-    assert {name: settings[name] for name in names} == {
-        name: getattr(config, name) for name in names
-    }
+    assert {name: settings[name] for name in names} == {name: getattr(own, name) for name in names}
 
 
 @pytest.mark.parametrize("agent", ["rnd", "rainbow_dceo"])
 def test_builds_an_atari_agent_with_each_frame_stored_once(agent, tmp_path):
     pytest.importorskip("ale_py")
     settings = compose(f"agent={agent}", "replay_capacity=200", "eval_episodes=0")
-    trainer = launch.build(settings, tmp_path)
+    trainer = train.build(settings, tmp_path)
     assert type(trainer.agent.objectives["main"]) is CategoricalDQNLoss
     assert trainer.eval_env is None
     trainer.replay.extend(trainer.env.rollout(12, break_when_any_done=False))
@@ -95,9 +83,9 @@ def test_builds_an_atari_agent_with_each_frame_stored_once(agent, tmp_path):
     ("override", "sentence"),
     [
         ("compile=fast", "compile must be true, false or one of default, "),
-        ("eval_episodes=-1", "eval_episodes must be a whole number from 0 on, got -1"),
+        ("eval_episodes=-1", "eval_episodes must be at least 0, got -1"),
     ],
 )
 def test_what_a_recipe_cannot_do_is_said(override, sentence, capsys):
     with pytest.raises(SystemExit, match=sentence):
-        launch.check([override], "montezuma")
+        train.check(["env=montezuma", override])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
+from torchrl_dceo.agents import AGENTS
+from torchrl_dceo.analysis import read_progress
+from torchrl_dceo.cli import config, train
+from torchrl_dceo.envs import current_map
+
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
-sys.path.insert(0, str(RECIPES))
-
-import launch  # noqa: E402
-
-from torchrl_dceo.agents import AGENTS  # noqa: E402
-from torchrl_dceo.analysis import read_progress  # noqa: E402
-from torchrl_dceo.envs import current_map  # noqa: E402
 
 SWITCHES = ("nine_rooms_goal_switch", "nine_rooms_topology_switch")
 PAPER = {  # μ of each world
@@ -46,7 +43,7 @@ QUICK = dict(
 
 
 def compose(recipe: str, *overrides: str) -> dict:
-    return launch._compose(recipe, list(overrides))
+    return config.compose([f"env={recipe}", *overrides])
 
 
 @pytest.mark.parametrize("recipe", PAPER)
@@ -73,7 +70,7 @@ def test_the_papers_share_of_options(recipe, agent):
 def test_trains(recipe, agent, tmp_path):
     small = ["env.room_size=3"] if recipe in SWITCHES else []  # objects are small as they are
     settings = compose(recipe, f"agent={agent}", *SHORT, *small)
-    trainer = launch.build(settings, tmp_path)
+    trainer = train.build(settings, tmp_path)
     assert trainer.env.batch_size == (4,)
     row = trainer.run()
     assert row["frames"] == 240 and row["updates"] > 2
@@ -92,7 +89,8 @@ def test_trains(recipe, agent, tmp_path):
     ],
 )
 def test_when_the_world_changes(overrides, expected):
-    assert launch.switch_frames(compose("nine_rooms_goal_switch", *overrides)) == expected
+    settings = compose("nine_rooms_goal_switch", *overrides)
+    assert config.parse(settings).switch_frames == expected
 
 
 @pytest.mark.parametrize("agent", ["ddqn", "dceo_two_phase"])
@@ -100,7 +98,7 @@ def test_the_change_comes_at_the_frame_that_was_set(agent, tmp_path):
     settings = compose(
         "nine_rooms_goal_switch", f"agent={agent}", *SHORT, "env.room_size=3", "switch_frames=160"
     )
-    trainer = launch.build(settings, tmp_path)
+    trainer = train.build(settings, tmp_path)
     trainer.run()
     log = read_progress(tmp_path)
     maps = dict(zip(log["frames"], log["map"], strict=True))
@@ -110,10 +108,8 @@ def test_the_change_comes_at_the_frame_that_was_set(agent, tmp_path):
 
 @pytest.mark.parametrize("value", ["0", "300_000", "half"])
 def test_a_change_that_cannot_be_gets_one_sentence(value):
-    with pytest.raises(
-        SystemExit, match="nine_rooms_goal_switch: switch_frames must "
-    ) as exit_info:
-        launch.check([f"switch_frames={value}"], "nine_rooms_goal_switch")
+    with pytest.raises(SystemExit, match="dceo train: switch_frames must ") as exit_info:
+        train.check(["env=nine_rooms_goal_switch", f"switch_frames={value}"])
     assert "\n" not in str(exit_info.value)
 
 
@@ -121,4 +117,4 @@ def test_a_change_that_cannot_be_gets_one_sentence(value):
 def test_the_full_size_is_a_command_away(recipe):
     source = (RECIPES / f"{recipe}.py").read_text()
     assert re.search(r"env\.room_size=5", source)
-    launch.check(["env.room_size=5", "env.max_steps=null", "agent=ddqn"], recipe)
+    train.check([f"env={recipe}", "env.room_size=5", "env.max_steps=null", "agent=ddqn"])

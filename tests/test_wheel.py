@@ -1,0 +1,112 @@
+"""The wheel alone, in a virtual environment of its own and an empty folder: everything that runs is in the package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import torchrl_dceo
+
+ROOT = Path(__file__).parents[1]
+SHORT = (
+    "env.room_size=3",
+    "num_envs=4",
+    "learning_starts=100",
+    "update_period=20",
+    "log_period=100",
+    "eval_period=200",
+    "eval_episodes=2",
+    "progress=false",
+)
+pytestmark = pytest.mark.slow  # called by .ci/run: `make test-wheel`
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    # Nothing of the checkout may be found.
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.run(
+        [str(word) for word in command], cwd=cwd, env=clean, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(
+        ROOT / "torchrl_dceo",
+        source / "torchrl_dceo",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = run(sys.executable, *build, "-w", out, source, cwd=out)
+    assert done.returncode == 0, done.stderr
+    (path,) = out.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The programs of a virtual environment with the wheel, and with this one's packages for all that it needs."""
+    folder = tmp_path_factory.mktemp("env")
+    assert run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder).returncode == 0
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = folder / "lib" / version / "site-packages"
+    # A plain path: files of this environment's own that would lead to the checkout are not read.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    pip = ["-m", "pip", "--python", folder / "bin" / "python", "install", "-q"]
+    done = run(sys.executable, *pip, "--no-deps", "--no-index", wheel, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "bin"
+
+
+def test_the_wheel_holds_what_it_runs(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    package = ROOT / "torchrl_dceo"
+    data = [
+        path
+        for path in package.rglob("*")
+        if path.suffix in (".yaml", ".txt", ".html", ".js", ".css")
+    ]
+    assert len(data) > 20
+    assert {str(path.relative_to(ROOT)) for path in data} <= names
+    assert not [name for name in names if name.startswith(("tests", "recipes", "research"))]
+    assert f"torchrl_dceo-{torchrl_dceo.__version__}-" in wheel.name
+
+
+def test_the_package_is_that_of_the_wheel(installed, tmp_path):
+    done = run(
+        installed / "python", "-c", "import torchrl_dceo as t; print(t.__file__)", cwd=tmp_path
+    )
+    assert Path(done.stdout.strip()).is_relative_to(installed.parent), done.stderr
+
+
+@pytest.mark.parametrize("agent", ["dceo", "ddqn"])
+def test_trains_resumes_and_draws(installed, agent, tmp_path):
+    words = ["env=nine_rooms", f"agent={agent}", *SHORT, "total_frames=200", "run_dir=mine"]
+    done = run(installed / "dceo", "train", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = run(installed / "dceo", "train", "resume=mine", "total_frames=300", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "300 frames" in done.stdout
+    done = run(installed / "python", "-m", "torchrl_dceo", "plot", "mine", cwd=tmp_path)
+    assert done.returncode == 0 and "learning_curve.png" in done.stdout, done.stderr
+
+
+def test_lists_what_can_be_named(installed, tmp_path):
+    done = run(installed / "dceo", "list", cwd=tmp_path)
+    assert done.returncode == 0 and {"nine_rooms", "dceo", "online"} <= set(done.stdout.split())
+
+
+def test_a_study_in_an_empty_folder(installed, tmp_path):
+    words = ["-m", "torchrl_dceo.studies", "run", "online", "--preset", "smoke", "--no-figure"]
+    done = run(installed / "python", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
