@@ -2,8 +2,9 @@
 
 from torchrl_dceo.analysis.figures.curves import Progress, draw_learning_curve, read_progress
 from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
-from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames, save_rollout_gif
+from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames
 from torchrl_dceo.analysis.figures.run import draw_run, map_figures
+from torchrl_dceo.analysis.figures.style import save_rollout_gif
 from torchrl_dceo.analysis.run_files import RunAnalysis, load_analysis, save_analysis
 from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.options import (

@@ -144,7 +144,7 @@ def render(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         from torchrl_dceo.analysis.figures.birds_eye_figures import save_film
-        from torchrl_dceo.analysis.figures.rollouts import save_rollout_gif
+        from torchrl_dceo.analysis.figures.style import save_rollout_gif
 
         learned = _with_pictures(options.run_dir, options.seed)
         frames = list(film(learned, option=options.option, max_steps=options.steps))

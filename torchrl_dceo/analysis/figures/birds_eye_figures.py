@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchrl_dceo.analysis.figures.birds_eye import BirdsEye
-from torchrl_dceo.analysis.figures.rollouts import save_rollout_gif
 from torchrl_dceo.analysis.figures.style import (
     COLOURS,
     colormap,
     explain,
     grid_of_axes,
     new_figure,
+    save_rollout_gif,
     styled,
 )
 

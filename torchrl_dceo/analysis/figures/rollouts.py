@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,11 +22,10 @@ from torchrl_dceo.envs.grid.layouts import Layout
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_rollout", "rollout_frames", "save_rollout_gif"]
+__all__ = ["draw_rollout", "rollout_frames"]
 
 # Drawn larger and scaled down, so that round things look round.
 _OVERSAMPLING = 3
-_LONGEST_GIF = 120
 
 
 def rollout_frames(
@@ -117,43 +114,6 @@ def draw_rollout(
     return figure
 
 
-def save_rollout_gif(
-    file: str | os.PathLike[str], frames: Sequence[Any], *, seconds_per_step: float = 0.15
-) -> Path:
-    """Writes the frames of a rollout as a GIF that starts again after a pause at its end.
-
-    Args:
-        file (path-like): where to.
-        frames (sequence of arrays): from :func:`rollout_frames`; at most the first 120 are written.
-
-    Keyword Args:
-        seconds_per_step (float): Default: 0.15.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from torchrl_dceo.analysis import rollout_frames, save_rollout_gif
-        >>> from torchrl_dceo.envs.grid.layouts import parse_layout
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = save_rollout_gif(pathlib.Path(folder) / "a.gif", rollout_frames(parse_layout("S.."), [0, 1]))
-        ...     file.read_bytes()[:3]
-        b'GIF'
-    """
-    if not frames:
-        raise ValueError("a GIF needs at least one frame, got none")
-    pictures = [need("PIL.Image").fromarray(frame) for frame in frames[:_LONGEST_GIF]]
-    step = round(1000 * seconds_per_step)
-    durations = [step] * (len(pictures) - 1) + [step + 1200]
-    path = Path(file)
-    pictures[0].save(
-        path,
-        format="GIF",
-        save_all=True,
-        append_images=pictures[1:],
-        duration=durations,
-        loop=0,
-        optimize=True,
-    )
-    return path
 
 
 def _cell_colours(layout: Layout, values: Tensor | None) -> Tensor:

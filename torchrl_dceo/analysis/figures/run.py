@@ -19,7 +19,8 @@ from torchrl_dceo.analysis.figures.curves import (
     read_progress,
 )
 from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
-from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames, save_rollout_gif
+from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames
+from torchrl_dceo.analysis.figures.style import save_rollout_gif
 from torchrl_dceo.analysis.run_files import ANALYSIS_FILE, RunAnalysis, load_analysis
 from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.options import (

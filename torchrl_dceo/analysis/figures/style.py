@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -22,9 +24,11 @@ __all__ = [
     "grid_of_axes",
     "need",
     "new_figure",
+    "save_rollout_gif",
     "styled",
 ]
 
+_LONGEST_GIF = 120  # frames
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -143,3 +147,42 @@ def describe(axes: Axes, x: str, y: str, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=COLOURS["unvisited"], linewidth=0.6, alpha=0.6)
     axes.set_axisbelow(True)
+
+
+def save_rollout_gif(
+    file: str | os.PathLike[str], frames: Sequence[Any], *, seconds_per_step: float = 0.15
+) -> Path:
+    """Writes the frames of a rollout as a GIF that starts again after a pause at its end.
+
+    Args:
+        file (path-like): where to.
+        frames (sequence of arrays): from :func:`rollout_frames`; at most the first 120 are written.
+
+    Keyword Args:
+        seconds_per_step (float): Default: 0.15.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from torchrl_dceo.analysis import rollout_frames, save_rollout_gif
+        >>> from torchrl_dceo.envs.grid.layouts import parse_layout
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = save_rollout_gif(pathlib.Path(folder) / "a.gif", rollout_frames(parse_layout("S.."), [0, 1]))
+        ...     file.read_bytes()[:3]
+        b'GIF'
+    """
+    if not frames:
+        raise ValueError("a GIF needs at least one frame, got none")
+    pictures = [need("PIL.Image").fromarray(frame) for frame in frames[:_LONGEST_GIF]]
+    step = round(1000 * seconds_per_step)
+    durations = [step] * (len(pictures) - 1) + [step + 1200]
+    path = Path(file)
+    pictures[0].save(
+        path,
+        format="GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=durations,
+        loop=0,
+        optimize=True,
+    )
+    return path
