@@ -3,10 +3,10 @@
 CartPole's 100,000 frames take about five minutes of one core; `ddqn` and `dceo` both balance the pole for 195 steps and
 more (results/cartpole). `dceo train env=gym …` is the same command.
 
-    python recipes/gym.py env.id=CartPole-v1 agent=ddqn
-    python recipes/gym.py env.id=MiniGrid-FourRooms-v0 agent=dceo env.max_steps=200
-    python recipes/gym.py env.id=MiniGrid-FourRooms-v0 'env.wrappers=[minigrid.wrappers:ImgObsWrapper]' env.frame_stack=2
-    python recipes/gym.py env.id=null env.entry_point=my_module:make agent=dceo
+    python recipes/any_gym.py env.id=CartPole-v1 agent=ddqn
+    python recipes/any_gym.py env.id=MiniGrid-FourRooms-v0 agent=dceo env.max_steps=200
+    python recipes/any_gym.py env.id=MiniGrid-FourRooms-v0 'env.wrappers=[minigrid.wrappers:ImgObsWrapper]'
+    python recipes/any_gym.py env.id=null env.entry_point=my_module:make agent=dceo
 """
 
 from torchrl_dceo.cli.train import main
