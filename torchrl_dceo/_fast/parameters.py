@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
@@ -66,7 +66,7 @@ def is_plain(module: TensorDictModuleBase) -> bool:
 
 
 _Undo = list[tuple[dict[str, Any], str, Any]]
-Parameters = TensorDictParams | TensorDictBase | dict[str, Any]
+Parameters: TypeAlias = TensorDictParams | TensorDictBase | dict[str, Any]
 _MOST_PLANS = 8  # a module: online and target parameters, those of copies that are gone
 
 
@@ -95,12 +95,12 @@ class swapped:
         True
     """
 
-    __slots__ = ("_module", "_parameters", "_tensordicts", "_undo")
+    __slots__ = ("_module", "_own", "_parameters", "_undo")
 
     def __init__(self, module: nn.Module, parameters: Parameters) -> None:
         self._module, self._parameters = module, parameters
         self._undo: _Undo = []
-        self._tensordicts: Any = None
+        self._own: TensorDictBase | None = None
 
     def __enter__(self) -> None:
         """Puts them in."""
@@ -116,7 +116,7 @@ class swapped:
             undo.clear()
         if isinstance(parameters, dict):
             parameters = TensorDict(parameters)
-        self._tensordicts = parameters.to_module(module, preserve_module_state=False)
+        self._own = parameters.to_module(module, preserve_module_state=False)
 
     def __exit__(
         self,
@@ -126,11 +126,9 @@ class swapped:
     ) -> None:
         """Puts the module's own back."""
         _restore(self._undo)
-        if self._tensordicts is not None:
+        if self._own is not None:
             # Not left to tensordict's context, which does not restore them after an error.
-            self._tensordicts.to_module(
-                self._module, preserve_module_state=False, return_swap=False
-            )
+            self._own.to_module(self._module, preserve_module_state=False, return_swap=False)
 
 
 class _Plan:

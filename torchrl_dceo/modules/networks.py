@@ -27,8 +27,8 @@ __all__ = [
     "nature_net",
 ]
 
-# The largest image, in entries, for the fused node: on 3x30x40 torch's convolutions take 0.75 to 0.9 of its time. By size
-# and not by a clock, so that two runs of one seed never differ in which of the two they took.
+# The largest image, in entries, for the fused node: on 3x30x40 torch's convolutions take 0.75 to 0.9 of its time. By
+# size and not by a clock, so that two runs of one seed never differ in which of the two they took.
 _FUSED_IMAGE = 2**11
 # Without a gradient to prepare for, torch's convolutions are faster above some 240 images of that size.
 _LARGE = 2**18
