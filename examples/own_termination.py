@@ -32,11 +32,11 @@ for name, parts in {
     row = train(
         agent,
         env,
-        total_frames=3200,
+        total_frames=4000,
         learning_starts=500,
         update_period=8,
-        log_period=3200,
+        log_period=4000,
         progress=False,
     )
-    lengths[name] = row["option_share"] * 3200 / row["option_starts"]
+    lengths[name] = row["option_share"] * 4000 / row["option_starts"]
     print(f"{name}: an option takes {lengths[name]:.1f} steps, {row['coverage']} states visited")

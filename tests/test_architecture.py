@@ -17,7 +17,7 @@ BELOW = {
     "_fast": set(),
     "modules": {"_fast"},
     "data": {"_fast"},
-    "envs": set(),
+    "envs": {"_fast"},
     "objectives": {"modules", "_fast"},
 }
 BELOW["analysis"] = {"objectives", "modules", "data", "envs", "_fast"}

@@ -35,7 +35,7 @@ def test_every_benchmark_has_a_smoke_form():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=needs_miniworld if name == "miniworld" else ())
+        pytest.param(name, marks=[needs_miniworld, pytest.mark.slow] if name == "miniworld" else ())
         for name in SCRIPTS
         if name in SMOKE
     ],

@@ -25,7 +25,7 @@ def run_example(name: str, *options: str | Path) -> str:
 def test_compose_runs():
     """The first frames; that it learns is another test, which takes minutes."""
     assert len((EXAMPLES / "compose.py").read_text().splitlines()) <= 100
-    said = run_example("compose.py", "2000")
+    said = run_example("compose.py", "800")
     assert "option in charge, step by step" in said
 
 

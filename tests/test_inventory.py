@@ -13,7 +13,7 @@ from torchrl_dceo.envs import list_envs
 from torchrl_dceo.studies.catalogue import STUDIES
 from torchrl_dceo.studies.executors import EXECUTORS
 from torchrl_dceo.training.config import CollectorKind
-from torchrl_dceo.training.logging.logs import LoggerKind
+from torchrl_dceo.training.logging import LoggerKind
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = {

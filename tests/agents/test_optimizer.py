@@ -68,7 +68,7 @@ def test_values_still_differ_between_states_after_long_without_reward():
     assert 100 * spread[1e-8] < spread[1e-5]
 
 
-@pytest.mark.parametrize("learner", ["ddqn", "rainbow"])
+@pytest.mark.parametrize("learner", ["network", "rainbow"])
 @pytest.mark.parametrize("independent", [True, False])
 def test_options_left_out_of_an_update_do_not_move(independent, learner):
     """Bit for bit, after many updates in which Adam's momentum would have moved them."""

@@ -16,6 +16,7 @@ from training_runs import difference, final_state, make_trainer, rows
 from torchrl_dceo.analysis import load_analysis
 from torchrl_dceo.data import persistence
 from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.training import Checkpoints
 from torchrl_dceo.training import checkpoint as checkpoint_module
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.errors import RunError
@@ -294,6 +295,14 @@ def test_a_full_disk_is_a_sentence_and_costs_no_checkpoint(tmp_path, monkeypatch
     assert again.checkpoints.steps() == [200, 300]
 
 
+def test_a_checkpoint_that_fails_leaves_nothing_behind(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"x": torch.ones(3)})
+    with pytest.raises(TypeError, match="Cannot save a value of type"):
+        checkpoints.save(2, {"x": torch.ones(3), "y": object()})
+    assert [path.name for path in tmp_path.iterdir()] == ["000000000001"]
+
+
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path / "run")
 
@@ -308,12 +317,14 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
 
 
 def test_unfinished_checkpoints_are_removed_when_a_run_ends(tmp_path):
-    trainer = make_trainer(tmp_path)
+    """Also by a run that saves nothing more."""
+    make_trainer(tmp_path).run()
     left = tmp_path / "checkpoints" / "000000009999"
-    left.mkdir(parents=True)
+    left.mkdir()
     (left / "small-0.bin").write_bytes(b"half")
     (tmp_path / "checkpoints" / "notes").mkdir()  # not ours
-    trainer._started = True  # as after a resume
+    trainer = make_trainer(tmp_path)
+    assert trainer.resume() == 300
     trainer.run()
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["000000000200", "000000000300", "notes"]

@@ -39,9 +39,7 @@ def test_without_a_capacity_there_is_room_for_the_whole_run(envs):
     """Also where every episode has a few steps, and its last observation a row of its own."""
     env = make_env("NineRooms", room_size=3, batch_size=envs, max_steps=2)
     agent = make_agent("ddqn", env, network="mlp")
-    config = TrainConfig(
-        total_frames=4000, learning_starts=4000, progress=False, update_period=40
-    )
+    config = TrainConfig(total_frames=4000, learning_starts=4000, progress=False, update_period=40)
     trainer = Trainer(agent, env, config=config)
     trainer.run()
     assert len(trainer.replay) == trainer.counters.frames

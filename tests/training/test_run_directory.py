@@ -282,5 +282,5 @@ def test_train_resumes_on_request(tmp_path):
         run(total_frames=200, **fields)
     with pytest.raises(ValueError, match="resume must be True, False or 'auto', got 'yes'"):
         run(total_frames=200, resume="yes", **fields)
-    with pytest.raises(TypeError, match="total_frame"):
+    with pytest.raises(ValueError, match="unknown setting .total_frame. .did you mean"):
         run(total_frame=200)

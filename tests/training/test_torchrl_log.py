@@ -14,7 +14,7 @@ from training_runs import rows
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer, train
-from torchrl_dceo.training.logging.logs import TorchRLLog, make_logs
+from torchrl_dceo.training.logging import TorchRLLog, make_logs
 
 
 class Power:

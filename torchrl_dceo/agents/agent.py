@@ -283,7 +283,8 @@ class Agent(nn.Module):
         if self.max_grad_norm is not None:
             outputs["grad_norm"] = nn.utils.clip_grad_norm_(self._trained(), self.max_grad_norm)
         if isinstance(self.optimizer, OptionAdam):
-            losses = (loss for loss in learning.values() if isinstance(loss, OptionDQNLoss))
+            modules = (objective.module for _, objective in learning)
+            losses = (loss for loss in modules if isinstance(loss, OptionDQNLoss))
             self.optimizer.step(trained=[rows for loss in losses for rows in loss.trained_rows()])
         else:
             self.optimizer.step()

@@ -24,7 +24,7 @@ from torchrl_dceo.agents.rainbow import RainbowConfig
 from torchrl_dceo.envs import env_settings
 from torchrl_dceo.settings import defaults, environment_fields, from_settings
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
-from torchrl_dceo.training.logging.logs import check_logger
+from torchrl_dceo.training.logging import check_logger
 from torchrl_dceo.typos import choices
 
 __all__ = ["CONF", "RunSettings", "as_dict", "combinations", "compose", "parse", "prepared"]
@@ -46,9 +46,9 @@ def _register() -> None:
     for kind in _RUN:
         run.update(defaults(kind))
     store.store(name="run", node={**run, "resume": None, "run_dir": None})
-    for name, kind in AGENTS.items():
-        node = {"name": name, **defaults(kind.config)}
-        for field in environment_fields(kind.config):
+    for name, agent in AGENTS.items():
+        node = {"name": name, **defaults(agent.config)}
+        for field in environment_fields(agent.config):
             node[field] = f"${{oc.select:{field},{node[field]}}}"
         store.store(group="agent", name=name, node=node)
     own = {name: defaults(RainbowConfig)[name] for name in vars(RainbowConfig)["__annotations__"]}
@@ -88,7 +88,7 @@ def compose(overrides: Sequence[str], config: str = TRAIN) -> dict[str, Any]:
 
 def _flat_keys(config: DictConfig, prefix: str = "") -> list[str]:
     keys = []
-    for key in config:
+    for key in map(str, config):
         name = f"{prefix}{key}"
         inner = None if OmegaConf.is_missing(config, key) else config[key]
         keys += _flat_keys(inner, f"{name}.") if isinstance(inner, DictConfig) else [name]
@@ -177,7 +177,7 @@ def parse(settings: dict[str, Any]) -> RunSettings:
         ValueError: agent.gamma must lie in [0, 1], got 1.5
     """
     given = dict(settings)
-    parts = [
+    parts: list[Any] = [
         from_settings(kind, {name: given.pop(name) for name in defaults(kind) if name in given})
         for kind in _RUN
     ]

@@ -45,8 +45,8 @@ _PROGRAM = "dceo train"
 # Drawn in 3D: built once, when the run starts.
 _SLOW = ("MiniWorld", "MyWayHome")
 # Hydra's flags that take a value.
-_FLAGS = ("-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name")
-_FLAGS += ("-cd", "--config-dir", "--experimental-rerun")
+_FLAGS = {"-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name"}
+_FLAGS |= {"-cd", "--config-dir", "--experimental-rerun"}
 
 
 def main(

@@ -43,7 +43,7 @@ class OptionAdam(torch.optim.Adam):
         if any(group["amsgrad"] for group in self.param_groups):
             raise ValueError("OptionAdam has no amsgrad: leave out amsgrad=True")
 
-    def step(  # type: ignore[override]
+    def step(
         self,
         closure: Callable[[], Any] | None = None,
         *,

@@ -73,9 +73,10 @@ class TrainConfig:
             raise ValueError(
                 f"replay_dir={self.replay_dir!r} has no use without replay_storage='memmap'"
             )
-        over = 0 if self.checkpoint_period is None else self.checkpoint_period % self.log_period
-        if over and self.checkpoint_period == TrainConfig.checkpoint_period:
-            self.checkpoint_period += self.log_period - over  # nobody chose it: the next multiple
+        period = self.checkpoint_period
+        over = 0 if period is None else period % self.log_period
+        if period is not None and over and period == TrainConfig.checkpoint_period:
+            self.checkpoint_period = period + self.log_period - over  # nobody chose it
         elif over:
             raise ValueError(
                 f"checkpoint_period must be a multiple of log_period ({self.log_period}), got "

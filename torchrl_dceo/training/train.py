@@ -21,7 +21,7 @@ from torchrl_dceo.envs import StateCounts, TableEnv, env_recipe, find_transform,
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.training.collection import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
-from torchrl_dceo.training.logging.logs import LoggerKind, make_logs
+from torchrl_dceo.training.logging import LoggerKind, make_logs
 from torchrl_dceo.training.probes import (
     OptionProbe,
     SkillProbe,

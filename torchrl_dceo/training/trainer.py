@@ -34,7 +34,7 @@ from torchrl_dceo.training.errors import (
     run_errors,
 )
 from torchrl_dceo.training.evaluation import evaluate
-from torchrl_dceo.training.logging.logs import CSVLog, Log
+from torchrl_dceo.training.logging import CSVLog, Log
 from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
 from torchrl_dceo.training.option_io import store_settings
 

@@ -209,28 +209,26 @@ def sample_efficiency(
     num_points: int = 60,
     repetitions: int = 2000,
 ) -> SampleEfficiency:
-    """Puts the runs of several agents in a world on one grid and aggregates them over seeds at each point.
+    """Puts the runs of several agents in an environment on one grid and aggregates them over seeds at each point.
 
-        Unfinished runs count as far as they have come.
+    Unfinished runs count as far as they have come.
 
-        Args:
-            agents (sequence of AgentRuns): from :func:`~torchrl_dceo.analysis.statistics.comparison.read_study`.
-            metric (str, optional): a column of the logs. Default: ``"eval_return"``.
-            x (str, optional): the column along which. Default: ``"frames"``.
+    Args:
+        agents (sequence of AgentRuns): from :func:`~torchrl_dceo.analysis.statistics.comparison.read_study`.
+        metric (str, optional): a column of the logs. Default: ``"eval_return"``.
+        x (str, optional): the column along which. Default: ``"frames"``.
 
-        Keyword Args:
-            num_points (int, optional): how many points the grid has at most. Default: ``60``.
-            repetitions (int, optional): bootstrap samples. Default: ``2000``.
+    Keyword Args:
+        num_points (int, optional): how many points the grid has at most. Default: ``60``.
+        repetitions (int, optional): bootstrap samples. Default: ``2000``.
 
-        Examples:
-            >>> from torchrl_dceo.analysis.statistics.learning_speed import sample_efficiency
-            >>>
-    if TYPE_CHECKING:
-        from torchrl_dceo.analysis.statistics.comparison import AgentRuns
-            >>> seeds = {k: {"frames": [10.0, 20.0], "eval_return": [0.0, 0.5 + k / 4]} for k in (0, 1)}
-            >>> curves = sample_efficiency([AgentRuns("dceo", seeds, 20)], repetitions=200)
-            >>> curves.grid.tolist(), curves.agents["dceo"].over_seeds.iqm.tolist()
-            ([10.0, 20.0], [0.0, 0.625])
+    Examples:
+        >>> from torchrl_dceo.analysis.statistics.learning_speed import sample_efficiency
+        >>> from torchrl_dceo.analysis.statistics.comparison import AgentRuns
+        >>> seeds = {k: {"frames": [10.0, 20.0], "eval_return": [0.0, 0.5 + k / 4]} for k in (0, 1)}
+        >>> curves = sample_efficiency([AgentRuns("dceo", seeds, 20)], repetitions=200)
+        >>> curves.grid.tolist(), curves.agents["dceo"].over_seeds.iqm.tolist()
+        ([10.0, 20.0], [0.0, 0.625])
     """
     logs = [run for agent in agents for run in agent.seeds.values()]
     grid = common_grid(logs, metric, x, num_points)

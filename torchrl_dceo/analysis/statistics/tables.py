@@ -111,7 +111,8 @@ def reached_text(frames: Sequence[float] | None) -> str:
         return NONE
     reached = sum(math.isfinite(value) for value in frames)
     middle = statistics.median(frames)
-    text = f"{middle / 1000:.4g}k" if math.isfinite(middle) else "never" if not reached else NONE
+    thousands = f"{middle / 1000:.1f}".removesuffix(".0")
+    text = f"{thousands}k" if math.isfinite(middle) else "never" if not reached else NONE
     return f"{text} ({reached}/{len(frames)})"
 
 

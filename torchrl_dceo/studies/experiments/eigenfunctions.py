@@ -40,7 +40,7 @@ from torchrl_dceo.studies.experiments.representation import (
     learn_representation,
 )
 from torchrl_dceo.training import TrainConfig, Trainer
-from torchrl_dceo.training.logging.logs import CSVLog
+from torchrl_dceo.training.logging import CSVLog
 from torchrl_dceo.training.probes import SpectrumProbe, eigen_reward
 
 __all__ = ["compare_objectives", "draw_evolution", "object_eigenfunctions"]

@@ -28,7 +28,7 @@ from torchrl_dceo.training.checkpoint.run_directory import (
 from torchrl_dceo.training.collection import Collection
 from torchrl_dceo.training.config import TrainConfig
 from torchrl_dceo.training.errors import NoRun, RunRefused, run_errors
-from torchrl_dceo.training.logging.logs import CSVLog
+from torchrl_dceo.training.logging import CSVLog
 from torchrl_dceo.training.logging.metrics import RunMetrics, num_options
 
 __all__ = [
