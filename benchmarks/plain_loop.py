@@ -274,7 +274,8 @@ def ours(agent: str, num_envs: int, frames: int) -> Run:
         checkpoint_period=None,
         progress=False,
     )
-    return Trainer(make_agent(agent, env), env, config).run
+    settings = {"num_options": OPTIONS, "signs": "+"} if agent == "dceo" else {}
+    return Trainer(make_agent(agent, env, **settings), env, config).run
 
 
 def torchrl_pieces(num_envs: int, frames: int) -> Run:
