@@ -65,3 +65,13 @@ def test_pairs_apart_in_two_phases():
 def test_pairs_must_be_apart():
     with pytest.raises(ValueError, match="pair_steps must be at least 1, got 0"):
         trained("dceo", pair_steps=0)
+
+
+def test_epsilon_falls_after_discovery():
+    env = make_env("NineRooms", room_size=3, seed=0)
+    agent = make_agent("dceo_two_phase", env, discovery_frames=300, eps_frames=100, eps_end=0.2)
+    explorer = agent.explorer
+    explorer.step(300)
+    assert float(explorer.eps) == 1
+    explorer.step(50)
+    assert float(explorer.eps) == pytest.approx(0.6)

@@ -711,7 +711,7 @@ AGENTS = [
         "agents/option_agent.py",
         "make_explorer(env, config, num_options, discovery_frames or 0)",
         "make_explorer(env, config, num_options, 0)",
-        ("agents/test_dceo.py",),
+        ("agents/test_dceo.py::test_epsilon_falls_after_discovery",),
     ),
     Mutation(
         "RND's bonus is that of s",
@@ -734,6 +734,9 @@ AGENTS = [
         "state_key=counts.state_key",
         ("agents/test_baselines.py::test_counts_adds_the_bonus_of_the_environments_counts_of_now",),
     ),
+]
+
+ENVS = [
     Mutation(
         "the deep count bonus has no square root",
         "envs/transforms.py",
@@ -746,6 +749,13 @@ AGENTS = [
         "envs/transforms.py",
         "torch.where(u < self.prob, random, action)",
         "torch.where(u < 2 * self.prob, random, action)",
+        ("envs/test_transforms.py::TestActionNoise::test_frequency_and_uniform_choice",),
+    ),
+    Mutation(
+        "tables slip at twice the probability",
+        "envs/table_env.py",
+        "keep = u >= self.probability",
+        "keep = u >= 2 * self.probability",
         ("envs/test_slip.py::test_overwrites_as_often_as_told_by_every_action_alike",),
     ),
 ]
@@ -910,7 +920,7 @@ TABULAR = [
         "tabular/run.py",
         "visits.rsqrt()",
         "visits.reciprocal()",
-        ("tabular/test_run.py",),
+        ("tabular/test_run.py::test_the_count_bonus_is_beta_over_root_n_of_the_next_state",),
     ),
     Mutation(
         "a two-phase run goes on discovering",
@@ -928,4 +938,4 @@ TABULAR = [
     ),
 ]
 
-MUTATIONS = [*OBJECTIVES, *FAST, *MODULES, *DATA, *AGENTS, *TRAINING, *TABULAR]
+MUTATIONS = [*OBJECTIVES, *FAST, *MODULES, *DATA, *AGENTS, *ENVS, *TRAINING, *TABULAR]
