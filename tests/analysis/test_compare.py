@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from torchrl_dceo.analysis.figures.style import agent_colours
+from torchrl_dceo.analysis.figures import agent_colours
 from torchrl_dceo.analysis.statistics.comparison import AgentRuns, read_study, summarize
 from torchrl_dceo.analysis.statistics.figures import compare, draw_statistics
 from torchrl_dceo.analysis.statistics.improvement import improvements

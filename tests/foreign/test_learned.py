@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.data import Categorical
 
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.cli.commands import main as dceo
+from torchrl_dceo.cli import main as dceo
 from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.envs.gym import OptionActionWrapper
 from torchrl_dceo.modules import EigenReward, OptionQValueActor

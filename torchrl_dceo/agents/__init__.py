@@ -24,8 +24,7 @@ from torchrl_dceo.agents.rainbow import (
 from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
 from torchrl_dceo.envs import prepare_env
 from torchrl_dceo.envs.prepare import PreparedEnv
-from torchrl_dceo.settings import from_settings
-from torchrl_dceo.typos import choices
+from torchrl_dceo.settings import choices, from_settings
 
 __all__ = [
     "AGENTS",

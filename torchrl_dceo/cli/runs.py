@@ -143,8 +143,8 @@ def render(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", default="film.mp4", help=".mp4, or .gif without PyAV")
     options = parser.parse_args(arguments)
     try:
+        from torchrl_dceo.analysis.figures import save_rollout_gif
         from torchrl_dceo.analysis.figures.birds_eye_figures import save_film
-        from torchrl_dceo.analysis.figures.style import save_rollout_gif
 
         learned = _with_pictures(options.run_dir, options.seed)
         frames = list(film(learned, option=options.option, max_steps=options.steps))

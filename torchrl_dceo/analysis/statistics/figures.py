@@ -10,7 +10,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     COLOURS,
     agent_colours,
     describe,

@@ -10,13 +10,12 @@ import gymnasium as gym
 
 from torchrl_dceo.envs.miniworld.base import MiniWorld3D
 from torchrl_dceo.envs.miniworld.floor_plan import FloorPlan
-from torchrl_dceo.envs.miniworld.four_rooms import MiniWorldFourRooms
-from torchrl_dceo.envs.miniworld.my_way_home import MyWayHomeSparse
 from torchrl_dceo.envs.miniworld.strafing import (
     MiniWorldFourRoomsStrafe,
     MyWayHomeSparseStrafe,
     StrafingWorld,
 )
+from torchrl_dceo.envs.miniworld.turning import MiniWorldFourRooms, MyWayHomeSparse
 
 __all__ = [
     "WORLDS",

@@ -18,11 +18,11 @@ from miniworld.miniworld import MiniWorldEnv, Room  # noqa: E402
 from miniworld.params import DEFAULT_PARAMS  # noqa: E402
 from pyglet import gl  # noqa: E402
 
-from torchrl_dceo.envs.miniworld.textures import preload  # noqa: E402
 from torchrl_dceo.envs.miniworld.view import (  # noqa: E402
     View,
     camera_matrix,
     perspective_matrix,
+    preload,
     shared_window,
 )
 
