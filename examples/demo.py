@@ -10,7 +10,7 @@ import torch
 from matplotlib.colors import LogNorm
 from torch import Tensor
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import draw_run, exact_eigenfunctions, read_progress, state_values
 from torchrl_dceo.analysis.figures import COLOURS, colormap, describe, new_figure, styled

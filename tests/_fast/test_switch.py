@@ -16,11 +16,10 @@ from torchrl.data import Categorical
 from torchrl.modules import DistributionalQValueActor, QValueActor
 from torchrl.objectives import DistributionalDQNLoss, DQNLoss
 
-from torchrl_dceo._fast import fast_path, is_fast
+from torchrl_dceo._fast import fast_path, is_fast, tune_process
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor, PolicySequence
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
 from torchrl_dceo._fast.parameters import output_of, swapped
-from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.modules.distributional import DuelingDistribution, make_support
 from torchrl_dceo.modules.networks import grid_net
 

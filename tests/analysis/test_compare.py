@@ -11,7 +11,7 @@ from torchrl_dceo.analysis.statistics.comparison import AgentRuns, read_study, s
 from torchrl_dceo.analysis.statistics.figures import compare, draw_statistics
 from torchrl_dceo.analysis.statistics.improvement import improvements
 from torchrl_dceo.analysis.statistics.tables import draw_comparison
-from torchrl_dceo.cli.compare import main
+from torchrl_dceo.cli.runs import compare_runs as main
 
 
 def write(path, rows):

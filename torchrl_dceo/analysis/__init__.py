@@ -16,7 +16,7 @@ from torchrl_dceo.analysis.spectra.options import (
     state_values,
     table_world,
 )
-from torchrl_dceo.analysis.statistics.aggregates import Aggregate, aggregate, interquartile_mean
+from torchrl_dceo.analysis.statistics import Aggregate, aggregate, interquartile_mean
 from torchrl_dceo.analysis.statistics.improvement import (
     Improvement,
     improvements,

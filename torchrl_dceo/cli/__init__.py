@@ -23,7 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a film of a run's policy, or of one of its options",
     ),
     "plot": ("torchrl_dceo.cli.runs:plot", "draw the figures of runs again"),
-    "compare": ("torchrl_dceo.cli.compare:main", "curves and tables of several runs, over seeds"),
+    "compare": (
+        "torchrl_dceo.cli.runs:compare_runs",
+        "curves and tables of several runs, over seeds",
+    ),
     "study": ("torchrl_dceo.cli.study:main", "the paper's studies: list, run, status, figure"),
     "play": ("torchrl_dceo.envs.play:main", "walk through an environment by hand"),
     "list": ("torchrl_dceo.cli.runs:show_names", "the names of environments, agents and studies"),

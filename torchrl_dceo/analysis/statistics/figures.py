@@ -18,7 +18,7 @@ from torchrl_dceo.analysis.figures import (
     new_figure,
     styled,
 )
-from torchrl_dceo.analysis.statistics.aggregates import Array, Estimate
+from torchrl_dceo.analysis.statistics import Array, Estimate
 from torchrl_dceo.analysis.statistics.comparison import AgentSummary, read_study, summarize
 from torchrl_dceo.analysis.statistics.improvement import (
     Improvement,

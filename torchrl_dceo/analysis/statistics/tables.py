@@ -21,7 +21,7 @@ from torchrl_dceo.analysis.figures import (
     styled,
 )
 from torchrl_dceo.analysis.figures.curves import mark_switch, switch_places
-from torchrl_dceo.analysis.statistics.aggregates import Aggregate
+from torchrl_dceo.analysis.statistics import Aggregate
 from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentRuns, AgentSummary
 from torchrl_dceo.analysis.statistics.learning_speed import SampleEfficiency, sample_efficiency
 

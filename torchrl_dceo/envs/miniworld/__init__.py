@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-from torchrl_dceo.envs.miniworld.base import MiniWorld3D
-from torchrl_dceo.envs.miniworld.floor_plan import FloorPlan
+from torchrl_dceo.envs.miniworld.base import FloorPlan, MiniWorld3D
 from torchrl_dceo.envs.miniworld.strafing import (
     MiniWorldFourRoomsStrafe,
     MyWayHomeSparseStrafe,
