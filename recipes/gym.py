@@ -5,7 +5,7 @@ more (results/cartpole). `dceo train env=gym …` is the same command.
 
     python recipes/gym.py env.id=CartPole-v1 agent=ddqn
     python recipes/gym.py env.id=MiniGrid-FourRooms-v0 agent=dceo env.max_steps=200
-    python recipes/gym.py env.id=MiniGrid-FourRooms-v0 'env.wrappers=[minigrid.wrappers:ImgObsWrapper]' env.frame_stack=2
+    python recipes/gym.py env.id=MiniGrid-FourRooms-v0 'env.wrappers=[minigrid.wrappers:ImgObsWrapper]'
     python recipes/gym.py env.id=null env.entry_point=my_module:make agent=dceo
 """
 
