@@ -63,7 +63,8 @@ def test_importing_changes_no_setting():
 import torch
 threads, dtype, state = torch.get_num_threads(), torch.get_default_dtype(), torch.get_rng_state()
 import torchrl_dceo.objectives, torchrl_dceo.modules, torchrl_dceo.data
-from torchrl_dceo._fast import actors, convolution, losses, parameters, process
+from torchrl_dceo import _fast as process
+from torchrl_dceo._fast import actors, convolution, losses, parameters
 assert torch.get_num_threads() == threads and torch.get_default_dtype() == dtype
 assert torch.equal(torch.get_rng_state(), state)
 """

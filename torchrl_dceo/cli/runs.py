@@ -1,4 +1,5 @@
 """``dceo evaluate``, ``render``, ``plot``, ``compare`` and ``list``: what runs have learned and left behind."""
+# ruff: noqa: T201  (commands for people: printing is what they are for)
 
 from __future__ import annotations
 

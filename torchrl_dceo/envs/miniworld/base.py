@@ -19,7 +19,6 @@ from torchrl_dceo.envs.miniworld.view import (
     preload,
     shared_window,
 )
-from torchrl_dceo.envs.miniworld_headless import import_miniworld
 
 __all__ = [
     "FloorPlan",
@@ -110,9 +109,6 @@ class FloorPlan:
         points = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
         free = self.is_free(points)
         return free, points[free]
-
-
-import_miniworld()
 
 
 ACTION_NAMES = ("turn_left", "turn_right", "move_forward")

@@ -13,8 +13,6 @@ from miniworld.opengl import Texture
 from miniworld.utils import get_file_path
 from pyglet import gl
 
-from torchrl_dceo.envs.miniworld_headless import import_miniworld
-
 __all__ = [
     "View",
     "camera_matrix",
@@ -22,8 +20,6 @@ __all__ = [
     "preload",
     "shared_window",
 ]
-
-import_miniworld()
 
 
 def preload(name: str) -> None:
