@@ -12,7 +12,7 @@ import argparse
 import torch
 from tensordict import TensorDict
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss

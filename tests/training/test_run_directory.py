@@ -15,10 +15,10 @@ from training_runs import logged_frames, rows
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
+from torchrl_dceo.settings import first_difference
 from torchrl_dceo.training import TrainConfig, Trainer, train
 from torchrl_dceo.training.checkpoint.run_directory import RunLock
 from torchrl_dceo.training.errors import RunError
-from torchrl_dceo.typos import first_difference
 
 
 def make_trainer(

@@ -38,7 +38,7 @@ from torchrl_dceo.objectives import (
     OptionDQNLoss,
 )
 from torchrl_dceo.objectives.option_adam import OptionAdam
-from torchrl_dceo.typos import imported
+from torchrl_dceo.settings import imported
 
 __all__ = [
     "make_categorical_learner",

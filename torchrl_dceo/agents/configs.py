@@ -16,8 +16,8 @@ from torchrl_dceo.settings import (
     check_between,
     check_positive,
     check_types,
+    choices,
 )
-from torchrl_dceo.typos import choices
 
 __all__ = [
     "DiscoveryConfig",

@@ -18,7 +18,7 @@ from torchrl_dceo.agents.builders import (
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
-from torchrl_dceo.typos import imported
+from torchrl_dceo.settings import imported
 
 
 @dataclass

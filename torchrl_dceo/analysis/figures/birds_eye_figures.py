@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrl_dceo.analysis.figures.birds_eye import BirdsEye
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     COLOURS,
     colormap,
     explain,
@@ -20,6 +19,7 @@ from torchrl_dceo.analysis.figures.style import (
     save_rollout_gif,
     styled,
 )
+from torchrl_dceo.analysis.figures.birds_eye import BirdsEye
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

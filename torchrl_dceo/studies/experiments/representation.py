@@ -19,8 +19,7 @@ from torchrl_dceo.analysis import (
     reachable_states,
     state_values,
 )
-from torchrl_dceo.analysis.spectra.exact import PairSpectrum, pair_eigenfunctions
-from torchrl_dceo.analysis.spectra.similarity import span_alignment
+from torchrl_dceo.analysis.spectra.exact import PairSpectrum, pair_eigenfunctions, span_alignment
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.modules.networks import grid_net, mlp_net
