@@ -516,7 +516,7 @@ DATA = [
         "data/nstep.py",
         '    "later",\n',
         "",
-        ("data/test_columns.py::test_keys_that_the_buffer_writes_are_refused",),
+        ("data/test_columns.py::test_a_sample_has_no_entry_that_could_be_overwritten",),
     ),
     Mutation(
         "a window reads beyond the newest row",
@@ -718,7 +718,7 @@ AGENTS = [
         "agents/bonuses.py",
         'observation_key=("next", key),',
         "observation_key=key,",
-        ("agents/test_baselines.py::test_main_learner_learns_from_the_bonus",),
+        ("agents/test_baselines.py::test_the_bonus_of_rnd_is_that_of_the_next_state",),
     ),
     Mutation(
         "RND's predictor learns at s",
@@ -766,7 +766,7 @@ TRAINING = [
         "training/logging/metrics.py",
         "returns = self._returns() if sums is None else sums[done]",
         "returns = (done.double() if sums is None else sums)[done]",
-        (_ANY + "test_the_log_has_true_returns_without_a_reward_sum",),
+        (_ANY + "test_returns_are_summed_across_batches_and_rows",),
     ),
     Mutation(
         "an environment of one transform has no chain",
@@ -778,9 +778,9 @@ TRAINING = [
     Mutation(
         "a bare environment loses the primer",
         "training/collection/workers.py",
-        "env = env.append_transform(transform.clone())",
-        "env.append_transform(transform.clone())",
-        (_ANY + "test_an_environment_with_one_transform_or_none",),
+        "env = env.append_transform(InitTracker())\n    for transform in transforms:",
+        "env.append_transform(InitTracker())\n    for transform in transforms and ():",
+        (_ANY + "test_a_bare_environment_gets_the_primer",),
     ),
     Mutation(
         "a whole run's replay has no room for final observations",
