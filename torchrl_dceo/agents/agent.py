@@ -76,6 +76,7 @@ class ReplaySettings:
     alpha: float = 0.5  # of the priorities
     beta: float = 0.5  # of their importance weights
     uniform: bool = False  # whether a batch brings along another one, drawn uniformly
+    measure: Literal["visits", "distinct"] = "visits"  # over what that one is uniform
 
     def make(
         self,
@@ -116,6 +117,7 @@ class ReplaySettings:
             alpha=self.alpha,
             beta=self.beta,
             uniform_key=UNIFORM if self.uniform else None,
+            uniform_measure=self.measure if self.uniform else "visits",
             storage=storage,
             scratch_dir=scratch_dir,
             seed=seed,
@@ -129,8 +131,9 @@ class Agent(nn.Module):
     writes into the batch what a later one reads (an intrinsic reward, a bonus). So an agent is a declaration, and the
     loop needs to know nothing of its method. A module may name in ``logged_keys`` what the log shall show of it.
 
-    With a replay that draws by priorities, an objective whose class says ``uniform_samples = True`` (the Laplacian's)
-    gets a batch of its own, drawn uniformly.
+    With a replay that draws by priorities, or whose ``measure`` is ``"distinct"``, an objective whose class says
+    ``uniform_samples = True`` (the Laplacian's) gets a batch of its own, drawn uniformly over visits or over distinct
+    observations.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
@@ -174,7 +177,8 @@ class Agent(nn.Module):
         self.targets = list(targets)
         replay = ReplaySettings() if replay is None else replay
         averaging = any(getattr(m, "uniform_samples", False) for m in self.objectives.values())
-        self.replay = replace(replay, uniform=replay.prioritized and averaging)
+        other = replay.prioritized or replay.measure == "distinct"
+        self.replay = replace(replay, uniform=other and averaging)
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm

@@ -27,6 +27,8 @@ from torchrl_dceo.modules import (
     OptionDistributionalQValueActor,
     OptionExplorationModule,
     OptionQValueActor,
+    RayleighRitz,
+    RayleighRitzStep,
     averaged,
 )
 from torchrl_dceo.modules.distributional import make_support
@@ -248,7 +250,9 @@ def make_laplacian(
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":
-        return encoder, ALLOLoss(encoder, estimator=config.estimator, successor=successor)
+        return encoder, ALLOLoss(
+            encoder, barrier=2.0, estimator=config.estimator, successor=successor
+        )
     kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
     if config.objective not in kinds:
         raise ValueError(
@@ -262,6 +266,29 @@ def make_laplacian(
         successor=successor,
     )
     return encoder, loss
+
+
+def with_ritz(
+    encoder: TensorDictModule, loss: LossModule, config: LaplacianConfig
+) -> tuple[TensorDictModule, dict[str, nn.Module]]:
+    """The encoder that rewards follow and the objectives that make it: with ``ritz_period``, the eigenfunctions in the
+    span that the loss finds."""
+    if config.ritz_period is None:
+        return encoder, {"laplacian": loss}
+    linear = [module for module in encoder.modules() if isinstance(module, nn.Linear)][-1]
+    ritz = RayleighRitz(linear.out_features)
+    loss.set_keys(representation="span")
+    step = RayleighRitzStep(
+        ritz,
+        period=config.ritz_period,
+        successor="successor" if config.pair_steps == 1 else "later",
+    )
+    rotated = TensorDictModule(
+        nn.Sequential(encoder.module, ritz),
+        in_keys=list(encoder.in_keys),
+        out_keys=list(encoder.out_keys),
+    )
+    return rotated, {"laplacian": loss, "ritz": step}
 
 
 def make_eigen_reward(
@@ -326,6 +353,7 @@ def make_replay_settings(
     *,
     window: bool = False,
     pair_steps: int = 1,
+    measure: Literal["visits", "distinct"] = "visits",
     state_keys: Sequence[NestedKey] = (),
     step_keys: Sequence[NestedKey] = ("action",),
 ) -> ReplaySettings:
@@ -336,6 +364,7 @@ def make_replay_settings(
         batch_size=config.batch_size,
         window=window,
         pair_steps=pair_steps,
+        measure=measure,
         state_keys=state_keys,
         step_keys=step_keys,
         prioritized=config.prioritized,

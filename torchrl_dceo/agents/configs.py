@@ -79,6 +79,10 @@ class LaplacianConfig:
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
     barrier: float = 0.1  # ours: above half of the eigenvalues wanted, see docs/representation.md
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance
+    laplacian_measure: Literal["visits", "distinct"] = (
+        "visits"  # the paper; distinct: every distinct observation alike, see docs/laplacian.md
+    )
+    ritz_period: int | None = None  # updates between two Rayleigh-Ritz solutions; None: none
     pair_steps: int = 1  # between the states of a pair; the paper (the authors' code: n)
     skip_first: bool = True  # ours: the first eigenfunction is constant
     signs: Literal["+", "-", "both"] = "+"  # the paper

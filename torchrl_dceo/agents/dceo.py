@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import make_eigen_reward, make_laplacian
+from torchrl_dceo.agents.builders import make_eigen_reward, make_laplacian, with_ritz
 from torchrl_dceo.agents.configs import LaplacianConfig, LearnerConfig, OptionConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 
@@ -20,6 +20,7 @@ class DCEOConfig(LaplacianConfig, OptionConfig, LearnerConfig):
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
     encoder, laplacian_loss = make_laplacian(env, config, config, config)
+    encoder, representation = with_ritz(encoder, laplacian_loss, config)
     reward = make_eigen_reward(
         encoder,
         config,
@@ -33,11 +34,12 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         config,
         config,
         # The Laplacian first: it leaves f(s) in the batch, which the reward takes instead of computing it again.
-        {"laplacian": laplacian_loss, "reward": reward},
+        {**representation, "reward": reward},
         reward.num_rewards,
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,
+        measure=config.laplacian_measure,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from torch import nn
 from torchrl.envs import EnvBase
@@ -30,6 +31,7 @@ def make_option_agent(
     discovery_frames: int | None,
     window: bool = False,
     pair_steps: int = 1,
+    measure: Literal["visits", "distinct"] = "visits",
     step_keys: Sequence[str] = ("action",),
 ) -> Agent:
     """Builds an agent whose options follow an ``option_reward``.
@@ -46,6 +48,7 @@ def make_option_agent(
             main learner learns; ``None``: everything learns all the time.
         window (bool): whether the rewards read the states between.
         pair_steps (int): how far apart the states of the Laplacian's pairs are.
+        measure (str): over what the batches of objectives that average over the data are uniform.
         step_keys (sequence of str): what is stored with each step.
     """
     main, main_loss = make_main_learner(env, learner)
@@ -66,7 +69,7 @@ def make_option_agent(
         optimizer=make_optimizer(learner, objectives),
         targets=make_targets(learner, [option_loss, main_loss]),
         replay=make_replay_settings(
-            learner, window=window, pair_steps=pair_steps, step_keys=step_keys
+            learner, window=window, pair_steps=pair_steps, measure=measure, step_keys=step_keys
         ),
         phases=phases,
         transforms=[explorer.make_tensordict_primer()],

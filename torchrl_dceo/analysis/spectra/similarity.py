@@ -8,7 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Similarity", "cosine_similarity", "span_alignment"]
+__all__ = [
+    "ClusterSimilarity",
+    "Similarity",
+    "cluster_similarity",
+    "cosine_similarity",
+    "span_alignment",
+]
 
 
 class Similarity(NamedTuple):
@@ -139,3 +145,79 @@ def _alignment(learned: Tensor, exact: Tensor) -> Tensor:
 def _basis(columns: Tensor) -> Tensor:
     left, scale, _ = torch.linalg.svd(columns, full_matrices=False)
     return left * (scale > 1e-9)  # a column of zeros for each direction that is missing
+
+
+class ClusterSimilarity(NamedTuple):
+    """What :func:`cluster_similarity` returns.
+
+    Attributes:
+        scores (Tensor): of each learned function, that of its cluster, ``[d]``.
+        mean (Tensor): their mean.
+        clusters (tuple): the clusters of eigenvalues, as ``(first, last + 1)``; the last may go beyond d.
+    """
+
+    scores: Tensor
+    mean: Tensor
+    clusters: tuple[tuple[int, int], ...]
+
+
+def cluster_similarity(
+    learned: Tensor,
+    exact: Tensor,
+    eigenvalues: Tensor,
+    *,
+    rho: Tensor | None = None,
+    relative: float = 0.1,
+) -> ClusterSimilarity:
+    r"""Compares learned with exact eigenfunctions, subspace by subspace where eigenvalues are close.
+
+    Eigenfunctions whose eigenvalues differ by little are told apart by little: a few more data, or another seed, and
+    they are rotated among themselves. So neighbours within ``relative`` of each other are one cluster, whose score is
+    the mean cosine of the principal angles between the learned and the exact functions in it. The cut at d may go
+    through a cluster: it then holds all exact functions up to ``relative`` above the last eigenvalue that is learned,
+    and the score is how much of the learned functions lies in their span.
+
+    Args:
+        learned (Tensor): one function a column, in order, ``[S, d]``.
+        exact (Tensor): the exact ones, with some beyond d, ``[S, D]``.
+        eigenvalues (Tensor): theirs, ascending, ``[D]``.
+
+    Keyword Args:
+        rho (Tensor, optional): the weight of each state, ``[S]``. Default: uniform.
+        relative (float): how close neighbours are, relative to the larger. Default: 0.1.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis.spectra.similarity import cluster_similarity
+        >>> exact, values = torch.eye(5)[:, :4], torch.tensor([0.0, 0.10, 0.20, 0.21])
+        >>> learned = exact[:, :3] + 0.0
+        >>> learned[3, 2] = 1.0  # a mixture of the third and the fourth, which are all but equal
+        >>> result = cluster_similarity(learned, exact, values)
+        >>> result.clusters, round(float(result.mean), 4)
+        (((0, 1), (1, 2), (2, 4)), 1.0)
+    """
+    d, known = learned.shape[1], exact.shape[1]
+    if known < d or eigenvalues.shape != (known,):
+        raise ValueError(
+            f"there must be at least as many exact functions and eigenvalues as the {d} learned, got {known} and "
+            f"{eigenvalues.numel()}"
+        )
+    weight = exact.new_ones(exact.shape[0]) if rho is None else rho.to(exact)
+    root = (weight / weight.sum()).sqrt().unsqueeze(-1).double()
+    learned, exact = _unit(learned.detach().to(root) * root), _unit(exact.to(root) * root)
+    values = eigenvalues.double().clamp_min(0).tolist()
+    bounds = [0]
+    for i in range(1, d):
+        if values[i] - values[i - 1] > relative * values[i]:
+            bounds.append(i)
+    beyond = d
+    while beyond < known and values[beyond] - values[d - 1] <= relative * values[beyond]:
+        beyond += 1
+    clusters = tuple(pairwise([*bounds, beyond]))
+    scores = learned.new_zeros(d)
+    for first, end in clusters:
+        last = min(end, d)
+        inside = _basis(learned[:, first:last]).T @ _basis(exact[:, first:end])
+        # As many angles as functions were learned; one that is missing counts as 0.
+        scores[first:last] = inside.svd().S.sum() / (last - first)
+    return ClusterSimilarity(scores, scores.mean(), clusters)
