@@ -1,9 +1,10 @@
-"""Learned against exact eigenfunctions: ``python recipes/representation.py map=GridRoom16 objectives=[allo]``."""
+"""Learned against exact eigenfunctions: ``python recipes/representation.py map=my_map.txt``, or a map's name."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ from torchrl_dceo.studies.experiments.representation import (
 )
 from torchrl_dceo.training.logging.logs import CSVLog
 
+_DETERMINED = 0.95  # |cos| of the data's optimum with an eigenfunction that the data hold
 _OWN = {"objectives", "seeds", "run_dir"}
 _LABELS = {
     "graph_drawing": "graph drawing",
     "generalized": "generalized",
     "generalized_log1p": "generalized, log1p",
     "allo": "ALLO",
+    "omm": "OMM",
 }
 
 
@@ -78,8 +81,40 @@ def run(config: DictConfig) -> float:
         results.setdefault(one.objective, []).append(result)
         # Drawn and summed up after every run: a run that is stopped leaves what it has.
         _summarise(run_dir, results)
+        print(f"\n{_LABELS[one.objective]}, seed {one.seed}\n{describe(result)}", flush=True)
         _draw(run_dir, results)
-    return min(result.rows[-1]["cosine"] for each in results.values() for result in each)
+    measured = "cosine" if config.ritz == "none" else "ritz_cosine"
+    return min(result.rows[-1][measured] for each in results.values() for result in each)
+
+
+def describe(result: LearnedRepresentation) -> str:
+    """What was found, in plain numbers: eigenvalues, cosines, and what the data leave open."""
+    last, d = result.rows[-1], len(result.eigenvalues)
+    lines = ["  i  exact λ   λ of the pairs      learned λ  |cos|  of the data's optimum"]
+    errors = [0.0] * d if result.ritz is None else result.ritz.standard_errors.tolist()
+    for i in range(d):
+        pairs = "" if result.data is None else f"{abs(float(result.data.eigenvalues[i])):.5f}"
+        lines.append(
+            f"{i + 1:3d}  {abs(float(result.eigenvalues[i])):.5f}  {pairs:>14s}  "
+            f"{abs(last[f'ritz_eigenvalue_{i + 1}']):.5f} ± {errors[i]:.5f}  "
+            f"{last[f'ritz_cosine_{i + 1}']:.4f}  {float(result.data_cosines[i]):.4f}"
+        )
+    lines.append(
+        f"mean |cos| {last['ritz_cosine']:.4f}; with eigenvalues within 10 % as one subspace "
+        f"{last['ritz_cluster_cosine']:.4f}, worst {last['ritz_cluster_worst']:.4f}, "
+        f"the data's own limit {last.get('data_cluster_limit', math.nan):.4f}; before Rayleigh-Ritz "
+        f"{last['cosine']:.4f}, span {last['span']:.4f}"
+    )
+    for first, end in result.clusters:
+        inside = range(first, min(end, d))
+        open_ones = [i + 1 for i in inside if result.data_cosines[i] < _DETERMINED]
+        if open_ones:
+            where = f"{first + 1} to {end}" if end - first > 1 else f"{first + 1}"
+            beyond = f" ({end - d} of them beyond d = {d})" if end > d else ""
+            lines.append(
+                f"not determined by the data one by one: {open_ones}, of the subspace {where}{beyond}"
+            )
+    return "\n".join(lines)
 
 
 def _rounded(row: dict[str, float]) -> dict[str, float]:
@@ -91,13 +126,26 @@ def _summarise(run_dir: Path, results: dict[str, list[LearnedRepresentation]]) -
     gaps = first.eigenvalues.diff().tolist()
     with (run_dir / "spectrum.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["i", "eigenvalue", "gap_to_next"])
+        writer.writerow(["i", "eigenvalue", "gap_to_next", "of_the_pairs", "learned", "cosine"])
         for i, value in enumerate(first.eigenvalues.tolist()):
             gap = f"{gaps[i]:.6f}" if i < len(gaps) else ""
-            writer.writerow([i + 1, f"{abs(value):.6f}", gap])
+            pairs = "" if first.data is None else f"{abs(float(first.data.eigenvalues[i])):.6f}"
+            last = first.rows[-1]
+            learned, cosine = last[f"ritz_eigenvalue_{i + 1}"], last[f"ritz_cosine_{i + 1}"]
+            row = [i + 1, f"{abs(value):.6f}", gap, pairs, f"{abs(learned):.6f}", f"{cosine:.4f}"]
+            writer.writerow(row)
     with (run_dir / "summary.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        columns = ("cosine", "subspace_cosine", "span", "orthogonality_error", "data_limit")
+        columns = (
+            "ritz_cosine",
+            "ritz_cluster_cosine",
+            "data_cluster_limit",
+            "cosine",
+            "subspace_cosine",
+            "span",
+            "orthogonality_error",
+            "data_limit",
+        )
         head = [f"{column}_{kind}" for column in columns for kind in ("mean", "worst")]
         writer.writerow(["objective", "seeds", *head, "seconds_mean"])
         for name, each in results.items():

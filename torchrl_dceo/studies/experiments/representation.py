@@ -170,6 +170,9 @@ class LearnedRepresentation(NamedTuple):
         rows (list of dict): the log, one row an evaluation.
         clusters (tuple): which of them are one subspace, their eigenvalues within 10 % of each other, as
             ``(first, last + 1)``.
+        data (PairSpectrum, optional): the optimum on the sampled pairs; ``None`` if they start from too few states.
+        data_cosines (Tensor): its \|cos\| with each exact function, ``[d]``: where it is low, the data do not determine
+            the function; 0 without ``data``.
         as_learned_moments (Tensor): the eigenvalues of E ffᵀ over the pairs before Ritz, ascending, ``[d]``: one near 0
             is a dimension that collapsed.
         ritz (RayleighRitz, optional): with the learned eigenvalues and their standard errors; its rotation is part of
@@ -183,6 +186,8 @@ class LearnedRepresentation(NamedTuple):
     eigenvalues: Tensor
     rows: list[Row]
     clusters: tuple[tuple[int, int], ...]
+    data: PairSpectrum | None
+    data_cosines: Tensor
     as_learned_moments: Tensor
     ritz: RayleighRitz | None
 
@@ -266,6 +271,8 @@ def learn_representation(
         measure.eigenvalues,
         rows,
         measure.clusters,
+        measure.data,
+        torch.zeros(config.dimensions) if measure.data is None else measure.limit.cosines,
         torch.linalg.eigvalsh(moments),
         solution,
     )
