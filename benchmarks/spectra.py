@@ -78,9 +78,7 @@ def main() -> None:
 
 def run(text: str, observation: str, objective: str, seed: int) -> dict[str, object]:
     """One map, with the defaults of the recipe."""
-    config = RepresentationConfig(
-        map=text, observation=observation, objective=objective, seed=seed
-    )
+    config = RepresentationConfig(map=text, observation=observation, objective=objective, seed=seed)
     start = time.process_time()
     result = learn_representation(config)
     seconds = time.process_time() - start

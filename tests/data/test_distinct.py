@@ -40,7 +40,11 @@ class Walkers:
                 self.frames[stream] = self._first()
         frames, following, done = (torch.stack(steps[name], 1) for name in steps)
         shape = [self.streams, time]
-        end = {"reward": torch.zeros(*shape, 1), "done": done[..., None], "terminated": done[..., None]}
+        end = {
+            "reward": torch.zeros(*shape, 1),
+            "done": done[..., None],
+            "terminated": done[..., None],
+        }
         return TensorDict(
             {
                 "pixels": frames[..., None, None].to(torch.uint8),
@@ -215,7 +219,9 @@ def test_several_observations_count_together():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="uniform_measure must be 'visits' or 'distinct', got 'all'"):
+    with pytest.raises(
+        ValueError, match="uniform_measure must be 'visits' or 'distinct', got 'all'"
+    ):
         make_replay_buffer(60, uniform_measure="all")
     with pytest.raises(ValueError, match="the hash must be one of 'exact', 'cell', 'simhash'"):
         make_replay_buffer(60, observation_hash="md5")

@@ -32,9 +32,7 @@ def test_maps_are_connected_and_of_the_size_asked_for(kind, seed):
 
 def test_a_seed_is_a_map_and_another_seed_another():
     assert len({random_map(seed, kind) for seed in range(20) for kind in KINDS}) == 60
-    code = (
-        "from torchrl_dceo.envs.grid.random_maps import random_map; print(random_map(5, 'cave'))"
-    )
+    code = "from torchrl_dceo.envs.grid.random_maps import random_map; print(random_map(5, 'cave'))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == random_map(5, "cave")
 

@@ -63,7 +63,9 @@ def test_ritz_turns_the_span_into_the_eigenfunctions(ritz):
     assert last["cosine"] < 0.95 < 0.99 < last["ritz_cosine"]
     moments = result.learned.T @ (result.learned * result.data.rho.unsqueeze(-1))
     torch.testing.assert_close(moments, torch.eye(3).double(), rtol=0, atol=1e-3)
-    plain = learn_representation(quick(map=RING, objective="graph_drawing", dimensions=3, ritz="none"))
+    plain = learn_representation(
+        quick(map=RING, objective="graph_drawing", dimensions=3, ritz="none")
+    )
     assert plain.ritz is None
     assert float(cosine_similarity(plain.learned, plain.exact).mean) < 0.95
 

@@ -70,10 +70,10 @@ class RayleighRitz(nn.Module):
 
     **Identity.** An option follows one function, so that a new solution must not exchange two of them because their
     eigenvalues crossed, nor turn those around that are all but equal. From the second solution on, every function stays
-    in its place: those whose eigenvalues cannot be told apart (closer than ``tolerance``, relatively, or than
-    four times their standard errors) are one subspace, places are given to the subspaces that hold most of their old functions, and within
-    a subspace the basis nearest to the old one is taken (orthogonal Procrustes), which for a single function is its
-    sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so later;
+    in its place: those whose eigenvalues cannot be told apart (closer than ``tolerance``, relatively, or than four
+    times the sum of their standard errors) are one subspace, places are given to the subspaces that hold most of their
+    old functions, and within a subspace the basis nearest to the old one is taken (orthogonal Procrustes), which for a
+    single function is its sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so later;
     ``solve(restart=True)`` sorts them anew.
 
     Args:

@@ -126,9 +126,7 @@ def _cave(generator: random.Random, states: float) -> set[Cell]:
     height = max(4, round(area**0.5 * generator.uniform(0.7, 1.3)))
     width = max(4, round(area / height))
     share = generator.uniform(0.55, 0.65)
-    cells = {
-        (r, c) for r in range(height) for c in range(width) if generator.random() < share
-    }
+    cells = {(r, c) for r in range(height) for c in range(width) if generator.random() < share}
     for _ in range(generator.randint(2, 4)):
         cells = {
             (r, c)

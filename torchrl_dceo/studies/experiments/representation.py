@@ -64,8 +64,8 @@ class RepresentationConfig:
     pair_discount: float = 0.9  # of multi-step pairs; 0: one step
     objective: Objective = "allo"
     dimensions: int = 11
-    # Where the eigenfunctions are taken from at the end, by Rayleigh-Ritz: the span of f, or that of what its last layer
-    # reads, in which that layer then is the best there is.
+    # Where the eigenfunctions are taken from at the end, by Rayleigh-Ritz: the span of f, or that of what its last
+    # layer reads, in which that layer then is the best there is.
     ritz: Literal["features", "outputs", "none"] = "features"
     barrier: float | Literal["auto"] = "auto"
     dual_step_size: float = 0.02  # ALLO
@@ -171,7 +171,7 @@ class LearnedRepresentation(NamedTuple):
         clusters (tuple): which of them are one subspace, their eigenvalues within 10 % of each other, as
             ``(first, last + 1)``.
         data (PairSpectrum, optional): the optimum on the sampled pairs; ``None`` if they start from too few states.
-        data_cosines (Tensor): its \|cos\| with each exact function, ``[d]``: where it is low, the data do not determine
+        data_cosines (Tensor): its absolute cosine with each exact function, ``[d]``: where it is low, the data do not determine
             the function; 0 without ``data``.
         as_learned_moments (Tensor): the eigenvalues of E ffᵀ over the pairs before Ritz, ascending, ``[d]``: one near 0
             is a dimension that collapsed.
