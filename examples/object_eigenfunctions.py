@@ -81,14 +81,13 @@ def learn_and_draw(name: str, options: argparse.Namespace) -> list[dict[str, obj
         dimensions=options.dimensions,
         steps=options.steps,
         samples=options.samples,
-        barrier_start=3.0,  # pixels: docs/representation.md
         seed=options.seed,
     )
     result = learn_representation(
         config,
         world=env,
         report=lambda row: print(
-            f"{name} step {row['step']}: |cos| of f2 {row['cosine_2']:.3f}", flush=True
+            f"{name} step {row['step']}: |cos| of f2 {row['ritz_cosine_2']:.3f}", flush=True
         ),
     )
     panels, rows, columns = [], [], {}

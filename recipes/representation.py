@@ -81,7 +81,7 @@ def run(config: DictConfig) -> float:
         results.setdefault(one.objective, []).append(result)
         # Drawn and summed up after every run: a run that is stopped leaves what it has.
         _summarise(run_dir, results)
-        print(f"\n{_LABELS[one.objective]}, seed {one.seed}\n{describe(result)}", flush=True)
+        sys.stdout.write(f"\n{_LABELS[one.objective]}, seed {one.seed}\n{describe(result)}\n")
         _draw(run_dir, results)
     measured = "cosine" if config.ritz == "none" else "ritz_cosine"
     return min(result.rows[-1][measured] for each in results.values() for result in each)

@@ -121,17 +121,17 @@ class RayleighRitz(nn.Module):
         self.dimensions = dimensions
         self.rate = rate
         self.tolerance = tolerance
-        double = {"dtype": torch.float64}
+        double = torch.float64
         # Sums over batches: of the matrices, of the batches' weights, and of the squares of every pair's weight.
-        self.register_buffer("smoothness", torch.zeros(dimensions, dimensions, **double))
-        self.register_buffer("moments", torch.zeros(dimensions, dimensions, **double))
-        self.register_buffer("weight", torch.zeros((), **double))
-        self.register_buffer("squared_weight", torch.zeros((), **double))
+        self.register_buffer("smoothness", torch.zeros(dimensions, dimensions, dtype=double))
+        self.register_buffer("moments", torch.zeros(dimensions, dimensions, dtype=double))
+        self.register_buffer("weight", torch.zeros((), dtype=double))
+        self.register_buffer("squared_weight", torch.zeros((), dtype=double))
         # Of ½(g_i(s) - g_i(s'))² - λ_i g_i(s)², whose mean is 0 and whose variance is that of λ_i, to first order.
-        self.register_buffer("residuals", torch.zeros(dimensions, **double))
-        self.register_buffer("residual_weight", torch.zeros((), **double))
+        self.register_buffer("residuals", torch.zeros(dimensions, dtype=double))
+        self.register_buffer("residual_weight", torch.zeros((), dtype=double))
         self.register_buffer("rotation", torch.eye(dimensions))
-        self.register_buffer("eigenvalues", torch.full((dimensions,), torch.nan, **double))
+        self.register_buffer("eigenvalues", torch.full((dimensions,), torch.nan, dtype=double))
         self.register_buffer("solved", torch.zeros((), dtype=torch.int64))
 
     def forward(self, f: Tensor) -> Tensor:

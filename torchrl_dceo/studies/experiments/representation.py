@@ -79,22 +79,29 @@ class RepresentationConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        images = self.observation == "pixels"
-        if self.batch_size is None:
-            self.batch_size = 128 if images else 4096
-        if self.steps is None:
-            self.steps = 1500 if images else 3000
         if self.objective not in OBJECTIVES:
             raise ValueError(
                 f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}"
             )
-        for name, value in (("dimensions", self.dimensions), ("steps", self.steps)):
+        for name, value in (("dimensions", self.dimensions), ("steps", self.num_steps)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.lr_hold < 1:
             raise ValueError(f"lr_hold must lie in [0, 1), got {self.lr_hold}")
-        if self.batch_size < 2:
+        if self.num_pairs < 2:
             raise ValueError(f"batch_size must be at least 2, got {self.batch_size}")
+
+    @property
+    def num_steps(self) -> int:
+        """The updates, given or by what a state is seen as."""
+        usual = 1500 if self.observation == "pixels" else 3000
+        return usual if self.steps is None else self.steps
+
+    @property
+    def num_pairs(self) -> int:
+        """The pairs of a batch, given or by what a state is seen as."""
+        usual = 128 if self.observation == "pixels" else 4096
+        return usual if self.batch_size is None else self.batch_size
 
 
 class StateNet(nn.Module):
@@ -146,6 +153,8 @@ class Waves(nn.Module):
         torch.Size([5, 26])
     """
 
+    frequencies: Tensor
+
     def __init__(self, octaves: int) -> None:
         super().__init__()
         self.register_buffer("frequencies", torch.pi / 2 * 2.0 ** torch.arange(octaves))
@@ -171,8 +180,8 @@ class LearnedRepresentation(NamedTuple):
         clusters (tuple): which of them are one subspace, their eigenvalues within 10 % of each other, as
             ``(first, last + 1)``.
         data (PairSpectrum, optional): the optimum on the sampled pairs; ``None`` if they start from too few states.
-        data_cosines (Tensor): its absolute cosine with each exact function, ``[d]``: where it is low, the data do not determine
-            the function; 0 without ``data``.
+        data_cosines (Tensor): its absolute cosine with each exact function, ``[d]``: where it is low, the data do not
+            determine the function; 0 without ``data``.
         as_learned_moments (Tensor): the eigenvalues of E ffᵀ over the pairs before Ritz, ascending, ``[d]``: one near 0
             is a dimension that collapsed.
         ritz (RayleighRitz, optional): with the learned eigenvalues and their standard errors; its rotation is part of
@@ -365,21 +374,21 @@ def _optimise(
     """Yields the step and the processor time so far whenever it is time to measure."""
     optimizer = torch.optim.Adam(loss.parameters(), lr=config.lr, fused=True)
     generator = torch.Generator().manual_seed(config.seed + 2)
-    period = max(1, config.steps // _EVALUATIONS)
-    total, size = pairs.states.numel(), config.batch_size
+    period = max(1, config.num_steps // _EVALUATIONS)
+    total, size = pairs.states.numel(), config.num_pairs
     seconds, begin = 0.0, time.process_time()
-    for step in range(1, config.steps + 1):
+    for step in range(1, config.num_steps + 1):
         drawn = torch.randint(total, (size,), generator=generator)
         batch = TensorDict(
             {"state_id": pairs.states[drawn], "next": {"state_id": pairs.successors[drawn]}}, [size]
         )
-        optimizer.param_groups[0]["lr"] = _annealed(config, step / config.steps)
+        optimizer.param_groups[0]["lr"] = _annealed(config, step / config.num_steps)
         loss(batch)["loss_laplacian"].backward()
         optimizer.step()
         optimizer.zero_grad()
         if isinstance(loss, ALLOLoss):
             loss.dual_step()
-        if step % period == 0 or step == config.steps:
+        if step % period == 0 or step == config.num_steps:
             seconds += time.process_time() - begin
             yield step, seconds
             begin = time.process_time()
