@@ -52,7 +52,11 @@ def main() -> None:
     parser.add_argument("--maps", nargs="*", default=[], help="names or files of maps")
     parser.add_argument("--observations", nargs="*", default=["xy"])
     parser.add_argument("--objectives", nargs="*", default=list(OBJECTIVES))
+    parser.add_argument("--figure", type=Path, help="draw the table instead of adding to it")
     options = parser.parse_args()
+    if options.figure is not None:
+        draw(options.out, options.figure)
+        return
     torch.set_num_threads(1)
     logging.getLogger("torchrl_dceo").setLevel(logging.ERROR)
     maps: dict[str, tuple[str, str, int]] = {
@@ -107,6 +111,38 @@ def append(path: Path, row: dict[str, object]) -> None:
         writer.writerow(
             {k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items() if k in COLUMNS}
         )
+
+
+def draw(table: Path, figure: Path) -> None:
+    """A point a map: as learned, after Ritz, and the limit of the data, over the number of states."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    panels = sorted({(row["observation"], row["objective"]) for row in rows}, reverse=True)
+    drawn, axes = plt.subplots(
+        1, len(panels), figsize=(5.2 * len(panels), 3.6), squeeze=False, sharey=True
+    )
+    shown = (
+        ("cosine", "as learned, each function", "o", "tab:gray"),
+        ("ritz_cluster_cosine", "after Ritz, subspaces", "s", "tab:blue"),
+        ("data_cluster_limit", "limit of the data, subspaces", "_", "tab:red"),
+    )
+    for axis, panel in zip(axes[0], panels, strict=True):
+        own = [row for row in rows if (row["observation"], row["objective"]) == panel]
+        states = [int(row["states"]) for row in own]
+        for column, label, marker, colour in shown:
+            values = [1 - float(row[column]) for row in own]
+            axis.scatter(states, values, marker=marker, color=colour, label=label)
+        axis.set(xscale="log", yscale="log", xlabel="states of the map", title=", ".join(panel))
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("1 - |cos|, mean over d = 11")
+    axes[0][0].legend(fontsize=8)
+    drawn.tight_layout()
+    drawn.savefig(figure, dpi=110)
 
 
 if __name__ == "__main__":
