@@ -33,13 +33,19 @@ def random_map(
     Examples:
         >>> from torchrl_dceo.envs.grid.random_maps import random_map
         >>> print(random_map(3, "maze", min_states=20, max_states=40))
-        ###########
-        #.......#.#
-        #.#.###.#.#
-        #.#.#.....#
-        #.#.#.###.#
-        #...#.S.#.#
-        ###########
+        #######
+        #.#...#
+        #.#.###
+        #.#...#
+        #.###.#
+        #...#.#
+        #S#.#.#
+        #.#...#
+        #.###.#
+        #...#.#
+        #.#.#.#
+        #.#...#
+        #######
     """
     if not 4 <= min_states <= max_states:
         raise ValueError(
