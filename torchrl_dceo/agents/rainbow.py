@@ -43,7 +43,7 @@ class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
     one_step_options: bool = False  # the authors: n steps, as the main learner
     dimensions: int | None = 20  # the authors
     norm: Literal["squared", "log1p"] = "log1p"  # the authors
-    barrier: float = 1.0  # the authors: no factor
+    barrier: float = 0.5  # the authors: no factor, and none of ½ before their smoothness
     reward_mode: Literal["telescoped", "discounted", "potential"] = "telescoped"  # the authors
 
 
