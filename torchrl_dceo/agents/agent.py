@@ -81,6 +81,7 @@ class ReplaySettings:
     alpha: float = 0.5  # of the priorities
     beta: float = 0.5  # of their importance weights
     uniform: bool = False  # whether a batch brings along another one, drawn uniformly
+    measure: Literal["visits", "distinct"] = "visits"  # over what that one is uniform
 
     def make(
         self,
@@ -127,6 +128,7 @@ class ReplaySettings:
             alpha=self.alpha,
             beta=self.beta,
             uniform_key=UNIFORM if self.uniform else None,
+            uniform_measure=self.measure if self.uniform else "visits",
             storage=storage,
             scratch_dir=scratch_dir,
             seed=seed,
@@ -162,7 +164,8 @@ class Agent(nn.Module):
     """A policy and the ordered objectives that one batch passes through.
 
     So an agent is a declaration, and the training loop knows nothing of its method: each :class:`Objective` declares
-    what it needs.
+    what it needs. One that averages over states gets a batch of its own where the replay draws by priorities, or
+    where its ``measure`` is ``"distinct"``.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
@@ -214,7 +217,8 @@ class Agent(nn.Module):
         self.targets = list(targets)
         replay = ReplaySettings() if replay is None else replay
         averaging = any(objective.uniform for objective in self._declared.values())
-        self.replay = replace(replay, uniform=replay.prioritized and averaging)
+        other = replay.prioritized or replay.measure == "distinct"
+        self.replay = replace(replay, uniform=other and averaging)
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm

@@ -11,7 +11,7 @@ __all__ = ["AutomaticBarrier"]
 
 _LOGGER = logging.getLogger("torchrl_dceo")
 _LARGEST_EIGENVALUE = 2.0  # of any Laplacian of a stationary walk
-_FLOOR = 1e-3
+_FLOOR = 5e-3  # of the eigenvalue: where it is 0, as in parts that are not connected, a barrier is needed still
 _RIDGE = 1e-7  # of the mean second moment, so that a factorisation exists
 _CHECK_PERIOD = 500  # forward passes between two looks at what has collapsed
 

@@ -68,8 +68,6 @@ class RepresentationLoss(LossModule):
     default_keys = _AcceptedKeys
     tensor_keys: _AcceptedKeys
     out_keys = ["loss_laplacian", "smoothness", "orthogonality"]
-    # Its expectations are over the states of the data, so it wants no batch drawn by priorities.
-    uniform_samples = True
 
     encoder_network: TensorDictModule
     encoder_network_params: TensorDictParams

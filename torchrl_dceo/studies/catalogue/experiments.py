@@ -80,7 +80,7 @@ def _map(name: str, seeds: int, minutes: float, *given: str) -> Script:
     return Script(name, f"{_HERE}.eigenfunctions", ("objectives", *shared, *given, *_OUT), minutes)
 
 
-_ALL = ("graph_drawing", "generalized", "generalized_log1p", "allo")
+_ALL = ("graph_drawing", "generalized", "generalized_log1p", "allo", "omm")
 
 OBJECTIVES = Study(
     name="objectives",
@@ -94,7 +94,6 @@ OBJECTIVES = Study(
                 _map("GridRoom4", 10, 30),
                 _map("GridRoom16", 10, 30),
                 _map("GridRoom64", 10, 60),
-                # The barrier goes with the map: 0.75 λ₁₁ of its pairs (results/representation).
                 _map("GridMaze19", 10, 35),
                 _map("GridMaze26", 10, 40),
             ],
@@ -103,7 +102,7 @@ OBJECTIVES = Study(
             "16 rooms and a maze of 13x13, 1,000,000 samples, d = 11, 3 seeds",
             [
                 _map("GridRoom16", 3, 10),
-                _map("GridMaze13", 3, 6, "--barrier", "0.3", "--lr", "2e-3", "--steps", "2500"),
+                _map("GridMaze13", 3, 6),
             ],
         ),
         "smoke": Preset(
