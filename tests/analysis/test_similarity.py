@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchrl_dceo.analysis import cosine_similarity
-from torchrl_dceo.analysis.spectra.similarity import cluster_similarity
+from torchrl_dceo.analysis.spectra import cluster_similarity
 
 
 def orthonormal(n, d, rho=None):

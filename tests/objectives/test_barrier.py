@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
-from torchrl_dceo.objectives._barrier import AutomaticBarrier
+from torchrl_dceo.objectives._representation import AutomaticBarrier
 
 
 def corridor(n):

@@ -18,13 +18,13 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs.prepare import frame_stack_of
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule
 from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.modules.networks import ConvNet
 from torchrl_dceo.objectives import OptionDQNLoss
-from torchrl_dceo.objectives.option_adam import OptionAdam
 
 __all__ = ["Agent", "Objective", "Phase", "ReplaySettings"]
 

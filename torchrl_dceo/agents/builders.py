@@ -17,7 +17,7 @@ from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
-from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate
+from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate, OptionAdam
 from torchrl_dceo.agents.agent import Agent, Explorer, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig
 from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, make_table_learner
@@ -37,7 +37,6 @@ from torchrl_dceo.objectives import (
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
 )
-from torchrl_dceo.objectives.option_adam import OptionAdam
 from torchrl_dceo.settings import imported
 
 __all__ = [

@@ -7,8 +7,8 @@ from tensordict import NestedKey
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from torchrl_dceo.objectives._barrier import AutomaticBarrier
 from torchrl_dceo.objectives._representation import (
+    AutomaticBarrier,
     Barrier,
     Estimator,
     Reduction,

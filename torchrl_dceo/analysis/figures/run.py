@@ -40,6 +40,7 @@ from torchrl_dceo.analysis.figures.curves import (
 )
 from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
 from torchrl_dceo.analysis.run_files import ANALYSIS_FILE, RunAnalysis, load_analysis
+from torchrl_dceo.analysis.spectra import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.options import (
     OptionClimb,
@@ -47,7 +48,6 @@ from torchrl_dceo.analysis.spectra.options import (
     option_climb,
     reachable_states,
 )
-from torchrl_dceo.analysis.spectra.similarity import Similarity, cosine_similarity
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.settings import choices
 

@@ -19,12 +19,12 @@ from torchrl_dceo.analysis import (
     reachable_states,
     state_values,
 )
-from torchrl_dceo.analysis.spectra.exact import PairSpectrum, pair_eigenfunctions
-from torchrl_dceo.analysis.spectra.similarity import (
+from torchrl_dceo.analysis.spectra import (
     ClusterSimilarity,
     cluster_similarity,
     span_alignment,
 )
+from torchrl_dceo.analysis.spectra.exact import PairSpectrum, pair_eigenfunctions
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.modules import RayleighRitz
@@ -220,7 +220,7 @@ def learn_representation(
     ``data_limit``, how close that optimum is to the exact eigenfunctions; with ALLO ``eigenvalue_i``. Of f after
     Rayleigh-Ritz, with A and M from all pairs: ``ritz_cosine`` and ``ritz_cosine_i``; ``ritz_cluster_cosine``, where
     neighbouring eigenvalues within 10 % count as one subspace (see
-    :func:`~torchrl_dceo.analysis.spectra.similarity.cluster_similarity`), with ``cluster_cosine`` and
+    :func:`~torchrl_dceo.analysis.spectra.cluster_similarity`), with ``cluster_cosine`` and
     ``data_cluster_limit`` the same of f itself and of the optimum on the data; ``ritz_eigenvalue_i``.
 
     States that no episode can reach are left out of all comparisons.
