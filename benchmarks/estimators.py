@@ -63,7 +63,9 @@ def main() -> None:
     print(f"{'objective':>12} {'updates':>8} {'batch':>6} {'variance split / pairs':>24}")
     for name, make in LOSSES.items():
         for steps in arguments.updates:
-            config = RepresentationConfig(objective=name, samples=arguments.samples, steps=steps)
+            config = RepresentationConfig(
+                objective=name, samples=arguments.samples, steps=steps, ritz="none"
+            )
             encoder = learn_representation(config).encoder
             for size in (32, 256):
                 split, both = (

@@ -39,46 +39,54 @@ _NSTEP = ("data/test_nstep.py::test_table_of_two_streams",)
 _SUM_TREE = ("data/test_sum_tree.py",)
 _SHARES = ("modules/test_exploration.py::test_shares_of_exploration_options_and_random_actions",)
 _ANY = "training/test_any_environment.py::"
+_APPENDING = """\
+        env = env.append_transform(InitTracker())
+    for transform in transforms:
+        # Not twice, if the same environment is trained in again.
+        if (type(transform), transform.out_keys) not in there:
+            # A new object, if the environment had no transforms.
+            env = env.append_transform(transform.clone())
+"""
 
 OBJECTIVES = [
     Mutation(
         "every prefix weighs c_i instead of c_i - c_{i+1}",
-        "objectives/_orthogonality.py",
+        "objectives/laplacian.py",
         "prefix_weights = c - torch.cat([c[1:], c.new_zeros(1)])",
         "prefix_weights = c.clone()",
         _LAPLACIAN,
     ),
     Mutation(
         "a pair of dimensions weighs c_min instead of c_max",
-        "objectives/_orthogonality.py",
+        "objectives/laplacian.py",
         "c[torch.maximum(index[:, None], index)]",
         "c[torch.minimum(index[:, None], index)]",
         _LAPLACIAN,
     ),
     Mutation(
         "the U-statistic is divided by B instead of B - 1",
-        "objectives/_orthogonality.py",
+        "objectives/laplacian.py",
         "others = f.shape[0] - 1",
         "others = f.shape[0]",
         _LAPLACIAN,
     ),
     Mutation(
         "the pairs of a state with itself are left in the U-statistic",
-        "objectives/_orthogonality.py",
+        "objectives/laplacian.py",
         "return (all_pairs - self_pairs) / others",
         "return all_pairs / others",
         _LAPLACIAN,
     ),
     Mutation(
         "the constant of the orthogonality is counted twice",
-        "objectives/_orthogonality.py",
+        "objectives/laplacian.py",
         "(f.square() - 0.5) @",
         "(f.square() - 1.0) @",
         _LAPLACIAN,
     ),
     Mutation(
         "the two halves of the split estimator are one",
-        "objectives/_orthogonality.py",
+        "objectives/laplacian.py",
         "u, v = f.chunk(2)",
         "u = v = f.chunk(2)[0]",
         _LAPLACIAN,
@@ -106,7 +114,7 @@ OBJECTIVES = [
     ),
     Mutation(
         "the automatic barrier takes twice the smoothness",
-        "objectives/_barrier.py",
+        "objectives/_representation.py",
         "change.mT @ change / (2 * size)",
         "change.mT @ change / size",
         (
@@ -115,7 +123,7 @@ OBJECTIVES = [
     ),
     Mutation(
         "the automatic barrier does not rise for a collapsed dimension",
-        "objectives/_barrier.py",
+        "objectives/_representation.py",
         "largest = torch.where(self.collapsed.any(), _LARGEST_EIGENVALUE, largest)",
         "pass",
         ("objectives/test_barrier.py::test_a_collapsed_dimension_is_counted_named_and_recovers",),
@@ -188,14 +196,14 @@ OBJECTIVES = [
     ),
     Mutation(
         "options left out of an update move by Adam's momentum",
-        "objectives/option_adam.py",
+        "_fast/steps.py",
         "            for option in options:\n",
         "            for option in range(count):\n",
         ("objectives/test_option_adam.py::test_options_left_out_do_not_move",),
     ),
     Mutation(
         "all options count one another's steps in Adam's bias correction",
-        "objectives/option_adam.py",
+        "_fast/steps.py",
         'tensors[4].append(state["step"][option])',
         'tensors[4].append(state["step"][0])',
         ("objectives/test_option_adam.py::test_each_option_learns_as_with_an_adam_of_its_own",),
@@ -778,8 +786,8 @@ TRAINING = [
     Mutation(
         "a bare environment loses the primer",
         "training/collection/workers.py",
-        "env = env.append_transform(InitTracker())\n    for transform in transforms:",
-        "env.append_transform(InitTracker())\n    for transform in transforms and ():",
+        _APPENDING,
+        _APPENDING.replace("env = env.append", "env.append"),
         (_ANY + "test_a_bare_environment_gets_the_primer",),
     ),
     Mutation(

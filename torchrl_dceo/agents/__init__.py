@@ -11,8 +11,7 @@ from torchrl_dceo.agents.agent import Agent, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.bonuses import CountsConfig, RNDConfig, make_counts, make_rnd
 from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
 from torchrl_dceo.agents.dco import DCOConfig, make_dco
-from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
-from torchrl_dceo.agents.ez_greedy import EZGreedyConfig, make_ez_greedy
+from torchrl_dceo.agents.ddqn import DDQNConfig, EZGreedyConfig, make_ddqn, make_ez_greedy
 from torchrl_dceo.agents.rainbow import (
     RainbowConfig,
     RainbowDCEOConfig,

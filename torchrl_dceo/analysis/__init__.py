@@ -5,7 +5,8 @@ from torchrl_dceo.analysis.figures.curves import Progress, draw_learning_curve, 
 from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
 from torchrl_dceo.analysis.figures.run import draw_rollout, draw_run, map_figures, rollout_frames
 from torchrl_dceo.analysis.run_files import RunAnalysis, load_analysis, save_analysis
-from torchrl_dceo.analysis.spectra.exact import Similarity, cosine_similarity, exact_eigenfunctions
+from torchrl_dceo.analysis.spectra import Similarity, cosine_similarity
+from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.options import (
     OptionClimb,
     followed_eigenfunctions,

@@ -23,7 +23,7 @@ from torchrl_dceo.analysis.figures import (
     new_figure,
     styled,
 )
-from torchrl_dceo.analysis.spectra.exact import Similarity, cosine_similarity
+from torchrl_dceo.analysis.spectra import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra.options import OptionClimb
 from torchrl_dceo.envs import GridWorldEnv
 

@@ -40,7 +40,8 @@ from torchrl_dceo.analysis.figures.curves import (
 )
 from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
 from torchrl_dceo.analysis.run_files import ANALYSIS_FILE, RunAnalysis, load_analysis
-from torchrl_dceo.analysis.spectra.exact import Similarity, cosine_similarity, exact_eigenfunctions
+from torchrl_dceo.analysis.spectra import Similarity, cosine_similarity
+from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.options import (
     OptionClimb,
     greedy_path,
