@@ -203,6 +203,16 @@ def test_save_and_load_restores_every_entry(untrained, request):
     assert all(map(torch.equal, fingerprint(fresh), fingerprint(trainer)))
 
 
+def test_the_updates_since_a_target_moved_are_saved():
+    first, second = (
+        make_agent("ddqn", make_world(), target_tau=None, target_period=5) for _ in range(2)
+    )
+    for _ in range(3):
+        first.targets[0].step()
+    second.load_learning_state(first.learning_state())
+    assert first.targets[0].counter == second.targets[0].counter == 3
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_wrong_setting_is_named_with_what_was_meant(name):
     with pytest.raises(

@@ -57,6 +57,13 @@ def test_the_options_of_a_rainbow_are_rainbows_and_those_of_a_network_are_not():
     assert type(make_agent("dceo", env).objectives["option"]) is OptionDQNLoss
 
 
+def test_the_exponents_of_priorities_and_weights_are_the_agents():
+    env = make_world()
+    agent = make_agent("rainbow", env, priority_alpha=0.3, priority_beta=0.7)
+    sampler = agent.replay.make(env, 200, seed=0).sampler
+    assert (sampler.alpha, sampler.beta) == (0.3, 0.7)
+
+
 @pytest.mark.parametrize("name", ["rnd", "cic", "counts", "ez_greedy", "diayn", "dco"])
 def test_any_agent_learns_on_rainbows_learner(name):
     torch.manual_seed(0)

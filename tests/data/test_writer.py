@@ -184,3 +184,20 @@ def test_storage_is_read_and_saved_by_rows(tmp_path):
     storage.dumps(tmp_path)
     other.loads(tmp_path)
     assert torch.equal(other[:]["a"], storage[:]["a"])
+
+
+def test_a_start_within_a_batch_cuts_the_episode_before_it():
+    """Without a flag at its end: what follows belongs to another episode."""
+    rb = make_replay_buffer(100, n_steps=3, observation_keys=["x"])
+    data = TensorDict({"x": torch.tensor([[0.0], [1.0], [2.0], [3.0]])}, [4])
+    data["action"] = torch.zeros(4, dtype=torch.int64)
+    data["is_init"] = torch.tensor([[True], [False], [True], [False]])
+    following = {"x": torch.tensor([[1.0], [9.0], [3.0], [4.0]]), "reward": torch.ones(4, 1)}
+    ends = {key: torch.zeros(4, 1, dtype=torch.bool) for key in ("done", "terminated")}
+    data["next"] = TensorDict({**following, **ends}, [4])
+    rb.extend(data)
+    held = rb.transitions()
+    assert held["x"].flatten().tolist() == [0.0, 1.0, 2.0]
+    assert held["next", "x"].flatten().tolist() == [9.0, 9.0, 3.0]
+    assert held["steps_to_next_obs"].flatten().tolist() == [2, 1, 1]
+    assert not held["next", "done"].any()

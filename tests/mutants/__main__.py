@@ -213,15 +213,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2, help="mutations at a time")
     parser.add_argument(
-        "--only", default="", help="only mutations whose name or file contains this"
+        "--only", nargs="+", default=[""], help="only mutations whose name or file contains one"
     )
     parser.add_argument("--check", action="store_true", help="only see whether each can be applied")
     parser.add_argument("--table", type=Path, help="where the outcomes are written as a table")
     options = parser.parse_args()
-    mutations = [m for m in MUTATIONS if options.only in m.name or options.only in m.file]
+    mutations = [
+        m for m in MUTATIONS if any(part in m.name or part in m.file for part in options.only)
+    ]
     problems = check(mutations)
     if not mutations:
-        problems = [f"no mutation's name or file contains {options.only!r}"]
+        problems = [f"no mutation's name or file contains any of {options.only}"]
     if problems:
         print("\n".join(problems), file=sys.stderr)
         return 2

@@ -631,6 +631,20 @@ DATA = [
         "pass",
         ("data/test_replay.py::test_settings_are_restored",),
     ),
+    Mutation(
+        "an episode that was cut goes on in the next",
+        "data/writer.py",
+        "ends[:, :-1] |= starts[:, 1:]",
+        "pass",
+        ("data/test_writer.py::test_a_start_within_a_batch_cuts_the_episode_before_it",),
+    ),
+    Mutation(
+        "an overwritten row stays among its old observation's",
+        "data/distinct.py",
+        "        self._remove(row)\n",
+        "",
+        ("data/test_distinct.py::test_frequencies_are_those_of_a_brute_force_count",),
+    ),
 ]
 
 AGENTS = [
@@ -741,6 +755,51 @@ AGENTS = [
         'state_key=("next", counts.state_key)',
         "state_key=counts.state_key",
         ("agents/test_baselines.py::test_counts_adds_the_bonus_of_the_environments_counts_of_now",),
+    ),
+    Mutation(
+        "the replay discounts by another gamma than the loss",
+        "agents/builders.py",
+        "            gamma=config.gamma,\n            batch_size=config.batch_size,",
+        "            batch_size=config.batch_size,",
+        (_ANY + "test_rainbows_main_loss_discounts_by_the_agents_gamma",),
+    ),
+    Mutation(
+        "alpha and beta are swapped",
+        "agents/builders.py",
+        "alpha=config.priority_alpha,\n            beta=config.priority_beta,",
+        "alpha=config.priority_beta,\n            beta=config.priority_alpha,",
+        ("agents/test_rainbow.py::test_the_exponents_of_priorities_and_weights_are_the_agents",),
+    ),
+    Mutation(
+        "the main learner's Adam has the others' epsilon",
+        "agents/builders.py",
+        'eps = config.main_adam_eps if name == "main" else config.adam_eps',
+        "eps = config.adam_eps",
+        (
+            "agents/test_optimizer.py::"
+            "test_gradients_of_almost_nothing_move_the_main_learner_by_almost_nothing",
+        ),
+    ),
+    Mutation(
+        "eigenrewards of single steps are those of n",
+        "agents/builders.py",
+        "        successor=config.option_successor,\n        reuse_representation=True,",
+        '        successor="next",\n        reuse_representation=True,',
+        ("agents/test_dceo.py::test_options_climb_from_one_step_to_the_next_whatever_the_pairs",),
+    ),
+    Mutation(
+        "targets of frozen losses go on moving",
+        "agents/agent.py",
+        "if any(target.loss_module is objective.module for _, objective in learning):",
+        "if True:",
+        ("agents/test_agents.py::test_frozen_options_stay_where_they_were",),
+    ),
+    Mutation(
+        "the updaters of targets are not restored",
+        "agents/agent.py",
+        "target.load_state_dict(saved)",
+        "pass",
+        ("agents/test_agents.py::test_the_updates_since_a_target_moved_are_saved",),
     ),
 ]
 
@@ -862,6 +921,20 @@ TRAINING = [
         "for folder in self._folders():",
         ("training/test_checkpoint.py",),
     ),
+    Mutation(
+        "the worst evaluation is kept as the best",
+        "training/trainer.py",
+        "evaluated > self.best_return",
+        "evaluated < self.best_return",
+        ("training/test_finite.py::test_the_best_evaluated_checkpoint_is_kept",),
+    ),
+    Mutation(
+        "learning_starts counts from the start of the run, not of the phase",
+        "training/trainer.py",
+        "max(0, self.counters.phase_frames - self.config.learning_starts)",
+        "max(0, self.counters.frames - self.config.learning_starts)",
+        (_ANY + "test_the_replay_is_emptied_between_the_phases",),
+    ),
 ]
 
 TABULAR = [
@@ -943,6 +1016,20 @@ TABULAR = [
         "statistics.median(",
         "statistics.median_low(",
         ("studies/experiments/test_tabular.py::test_the_median_is_that_of_two_seeds",),
+    ),
+    Mutation(
+        "tabular discovery explores by the learner's epsilon",
+        "tabular/run.py",
+        "explorer.eps = torch.ones_like(self.eps)",
+        "pass",
+        ("tabular/test_run.py::test_two_phases",),
+    ),
+    Mutation(
+        "a tabular evaluation counts the episodes after the first",
+        "tabular/q_learning.py",
+        'total += torch.where(running, nexts.get("reward").squeeze(-1), 0.0)',
+        'total += nexts.get("reward").squeeze(-1)',
+        ("tabular/test_measures.py::test_greedy_evaluation_is_of_one_episode_each",),
     ),
 ]
 

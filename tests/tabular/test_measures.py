@@ -53,3 +53,12 @@ def test_greedy_evaluation_is_of_each_seed():
     actor.table[:, :, 1] = torch.tensor([[1.0], [-1.0], [1.0]])
     actor.table[1, :, 0] = 1.0
     assert evaluate_greedy(actor, env).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_greedy_evaluation_is_of_one_episode_each():
+    """Those that end early reach the goal again before the last one does."""
+    env = GridWorldEnv("S..G", batch_size=[2, 16], seed=0, slip=0.4, max_steps=50)
+    actor = QTable(2, env.num_states, env.num_actions)
+    actor.table[:, :, 1] = 1.0
+    torch.manual_seed(0)
+    assert evaluate_greedy(actor, env).tolist() == [1.0, 1.0]

@@ -245,6 +245,9 @@ def test_the_replay_is_emptied_between_the_phases():
     assert max(length for phase, length in held if phase == 0) > 150
     assert next(length for phase, length in held if phase == 1) == 0
     assert len(trainer.replay) <= 40
+    assert (
+        trainer.counters.updates == (200 - 100) // config.update_period
+    )  # none of the few steps after it
 
 
 @pytest.mark.parametrize("name", ["ddqn", "dceo", "ez_greedy"])

@@ -189,7 +189,7 @@ def test_the_exit_code(tmp_path, capsys):
 def test_the_best_evaluated_checkpoint_is_kept(tmp_path, monkeypatch):
     returns = iter([0.5, 2.0, 1.0])
     monkeypatch.setattr(
-        sys.modules["torchrl_dceo.training.trainer"], "evaluate", lambda *_: next(returns)
+        sys.modules["torchrl_dceo.training.trainer"], "evaluate", lambda *_, **__: next(returns)
     )
     env = faulty()
     agent = vector_agent(env)
@@ -205,7 +205,9 @@ def test_the_best_evaluated_checkpoint_is_kept(tmp_path, monkeypatch):
     with contextlib.closing(again):
         assert again.resume() == 1200 and again.best_return == 2.0
     # Without being asked for, there is none.
-    monkeypatch.setattr(sys.modules["torchrl_dceo.training.trainer"], "evaluate", lambda *_: 1.0)
+    monkeypatch.setattr(
+        sys.modules["torchrl_dceo.training.trainer"], "evaluate", lambda *_, **__: 1.0
+    )
     plain = make_trainer(tmp_path / "plain", total_frames=400)
     plain.eval_env = faulty((2,))
     plain.run()
