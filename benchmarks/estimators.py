@@ -55,9 +55,7 @@ def main() -> None:
     print(f"{'objective':>12} {'updates':>8} {'batch':>6} {'variance split / pairs':>24}")
     for name, make in LOSSES.items():
         for steps in (1, 300, 1500):
-            config = RepresentationConfig(
-                objective=name, samples=100_000, steps=steps, ritz="none"
-            )
+            config = RepresentationConfig(objective=name, samples=100_000, steps=steps, ritz="none")
             encoder = learn_representation(config).encoder
             for size in (32, 256):
                 split, both = (
