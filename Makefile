@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One thread a process: the networks are small, and tests run one process a core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all test-wheel lint bench chaos miniworld browser clean
+.PHONY: demo test test-all test-wheel lint bench chaos mutants miniworld browser clean
 # What the 3D worlds draw with (Debian, Ubuntu).
 MESA := libegl1 libgl1 libglu1-mesa
 
@@ -39,6 +39,10 @@ bench: $(VENV)/.installed
 # Runs killed, damaged and starved: about 40 minutes; KILLS=20 for less.
 chaos: $(VENV)/.installed
 	$(BIN)/python -W ignore tests/chaos --kills $(or $(KILLS),210)
+
+# The code broken on purpose in over a hundred places, each of which a test must notice: about half an hour.
+mutants: $(VENV)/.installed
+	PYTHONPATH=tests:. $(BIN)/python -m mutants $(MUTANTS)
 
 # Mesa's libraries for the 3D worlds, where apt may be used; their Python package comes with .venv.
 miniworld: $(VENV)/.installed

@@ -190,3 +190,18 @@ def test_the_predictor_of_rnd_learns_at_the_next_state():
     assert before.abs().sum() > 0
     assert torch.equal(gradient("root"), before)
     assert not torch.allclose(gradient("next"), before)
+
+
+def test_the_bonus_of_rnd_is_that_of_the_next_state():
+    """It depends on s', and not at all on s."""
+    env = make_env("NineRooms", room_size=3, batch_size=8, seed=0)
+    bonus = make_agent("rnd", env).objectives["bonus"]
+    bonus.normalizer.update(torch.rand(64, *env.observation_spec["pixels"].shape[1:]))
+    bonus.eval()
+    batch = env.rollout(4, break_when_any_done=False).reshape(-1)
+    root, following = batch.clone(), batch.clone()
+    root["pixels"] = 255 - root["pixels"]
+    following["next", "pixels"] = 255 - following["next", "pixels"]
+    expected = bonus(batch.clone())["bonus"]
+    assert torch.equal(bonus(root)["bonus"], expected)
+    assert not torch.allclose(bonus(following)["bonus"], expected)

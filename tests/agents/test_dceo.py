@@ -67,6 +67,16 @@ def test_pairs_must_be_apart():
         trained("dceo", pair_steps=0)
 
 
+def test_epsilon_falls_after_discovery():
+    env = make_env("NineRooms", room_size=3, seed=0)
+    agent = make_agent("dceo_two_phase", env, discovery_frames=300, eps_frames=100, eps_end=0.2)
+    explorer = agent.explorer
+    explorer.step(300)
+    assert float(explorer.eps) == 1
+    explorer.step(50)
+    assert float(explorer.eps) == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_the_laplacian_learns_from_distinct_observations_if_told(prioritized):
     trainer = trained("dceo", laplacian_measure="distinct", prioritized=prioritized)

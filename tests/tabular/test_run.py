@@ -63,6 +63,21 @@ def test_seeds_with_settings_of_their_own_are_like_runs_of_their_own():
         run_tabular("ceo", env, [TabularConfig(total_steps=5 + (i > 2)) for i in range(6)])
 
 
+def test_the_count_bonus_is_beta_over_root_n_of_the_next_state():
+    """Without a discount and with the whole step a value is the bonus of the last time its action was taken."""
+    env = GridWorldEnv("S..", batch_size=[1], seed=0, slip=0.0, coverage=True, max_steps=1000)
+    config = TabularConfig(
+        total_steps=60, step_size=1.0, gamma=0.0, eps=1.0, bonus_scale=0.5, optimistic=False
+    )
+    torch.manual_seed(0)
+    result = run_tabular("counts", env, config)
+    values, counts = result["action_value"][0], result["counts"][0]
+    assert (counts > 3).all()
+    for state, count in enumerate(counts.tolist()):
+        bonuses = values[env.next_state == state]
+        assert float(bonuses[bonuses > 0].min()) == pytest.approx(0.5 / count**0.5)
+
+
 def test_counts_start_optimistic():
     result = go("counts", total_steps=100, bonus_scale=0.5)
     assert result["action_value"].max() == 50.0  # β / (1 - γ), where nothing was tried

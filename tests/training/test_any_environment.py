@@ -14,6 +14,7 @@ from training_runs import rows
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer, train
+from torchrl_dceo.training.collection.workers import with_transforms
 from torchrl_dceo.training.evaluation import evaluate
 from torchrl_dceo.training.logging.metrics import RunMetrics
 
@@ -161,6 +162,13 @@ def test_an_environment_with_one_transform_or_none(tmp_path, name, wrap):
         # Options last: the primer that carries them is at work.
         kept = (data["option"][:, 1:] == data["option"][:, :-1]) & (data["option"][:, 1:] >= 0)
         assert float((kept & ~data["option_start"][:, 1:]).float().mean()) > 0.2
+
+
+def test_a_bare_environment_gets_the_primer():
+    """Appending to an environment without transforms makes a new one."""
+    agent = make_agent("dceo", make_env("NineRooms", room_size=3, batch_size=4), **SMALL)
+    env = with_transforms(Clock((4,)), agent.transforms)
+    assert {"option", "is_init"} <= set(env.reset().keys())
 
 
 def bare(batch_size, seed):
