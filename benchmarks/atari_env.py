@@ -24,7 +24,7 @@ from ale_py.vector_env import AtariVectorEnv as ALEVector
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.envs.atari.base import Console, rom_path
+from torchrl_dceo.envs.atari import Console, rom_path
 from torchrl_dceo.envs.atari.env import AtariEnv
 from torchrl_dceo.envs.atari.vector import AtariVectorEnv
 

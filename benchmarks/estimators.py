@@ -12,7 +12,7 @@ import argparse
 import torch
 from tensordict import TensorDict
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss
@@ -63,7 +63,9 @@ def main() -> None:
     print(f"{'objective':>12} {'updates':>8} {'batch':>6} {'variance split / pairs':>24}")
     for name, make in LOSSES.items():
         for steps in arguments.updates:
-            config = RepresentationConfig(objective=name, samples=arguments.samples, steps=steps)
+            config = RepresentationConfig(
+                objective=name, samples=arguments.samples, steps=steps, ritz="none"
+            )
             encoder = learn_representation(config).encoder
             for size in (32, 256):
                 split, both = (

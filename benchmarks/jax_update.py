@@ -37,7 +37,7 @@ from _rounds import interleaved, ratios, shown
 from tensordict import TensorDict
 from torch import nn
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.envs import make_env

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer

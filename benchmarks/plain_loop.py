@@ -28,7 +28,7 @@ from _rounds import cpu_seconds, ratios, shown
 from torch import Tensor, nn
 from torchrl import logger
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv

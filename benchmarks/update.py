@@ -30,10 +30,9 @@ from torchrl.data import Categorical
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss
 
-from torchrl_dceo._fast import fast_path
+from torchrl_dceo._fast import fast_path, tune_process
 from torchrl_dceo._fast.actors import GreedyActor
 from torchrl_dceo._fast.losses import DoubleDQNLoss
-from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.modules import EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet, grid_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss, OptionDQNLoss

@@ -12,7 +12,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss, SoftUpdate
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule, OptionQValueActor

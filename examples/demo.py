@@ -10,11 +10,11 @@ import torch
 from matplotlib.colors import LogNorm
 from torch import Tensor
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import draw_run, exact_eigenfunctions, read_progress, state_values
+from torchrl_dceo.analysis.figures import COLOURS, colormap, describe, new_figure, styled
 from torchrl_dceo.analysis.figures.maps import show_map, show_marks
-from torchrl_dceo.analysis.figures.style import COLOURS, colormap, describe, new_figure, styled
 from torchrl_dceo.envs import GridWorldEnv, StateCounts, find_transform, make_env
 from torchrl_dceo.training import TrainConfig, Trainer
 from torchrl_dceo.training.probes import eigen_reward, save_run_analysis

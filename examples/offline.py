@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import cosine_similarity, exact_eigenfunctions
 from torchrl_dceo.data import make_replay_buffer

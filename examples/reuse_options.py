@@ -8,7 +8,7 @@ from tensordict.nn import TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.modules import QValueActor
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env

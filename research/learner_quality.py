@@ -12,8 +12,8 @@ import sys
 import torch
 from torchrl.objectives import DQNLoss, HardUpdate, SoftUpdate
 
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo._fast.actors import GreedyActor
-from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.analysis import state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env

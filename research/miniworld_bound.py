@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.analysis.figures.birds_eye import axis_correlation, look_from_above
 from torchrl_dceo.analysis.figures.birds_eye_figures import first_person_world
 from torchrl_dceo.envs import make_env

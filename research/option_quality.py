@@ -14,7 +14,7 @@ import torch
 from tensordict.nn import TensorDictModule
 from torchrl.objectives import HardUpdate, SoftUpdate
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.analysis import exact_eigenfunctions, option_climb, state_values, table_world
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import make_env

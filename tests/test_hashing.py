@@ -65,9 +65,9 @@ def test_cells():
 def test_simhash_signs():
     """The share of equal bits of two vectors is 1 - angle/π."""
     hashes = SimHash(bits=63)(torch.tensor([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]))
-    first, second, third = (set(i for i in range(63) if int(h) >> i & 1) for h in hashes)
+    first, second, third = ({i for i in range(63) if int(h) >> i & 1} for h in hashes)
     assert not first & third and len(first | third) == 63
-    assert pytest.approx(len(first ^ second), abs=14) == 63 * 0.25  # four standard deviations
+    assert len(first ^ second) == pytest.approx(63 * 0.25, abs=14)  # four standard deviations
     with pytest.raises(ValueError, match=r"bits must lie in \[1, 63\], got 64"):
         SimHash(bits=64)
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from torchrl_dceo.cli.commands import main
+from torchrl_dceo.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -181,7 +181,8 @@ def make_hash(name: str | ObservationHash) -> ObservationHash:
     """The hash of that name with its defaults, or the callable itself.
 
     Args:
-        name (str or callable): ``"exact"``, ``"cell"``, ``"simhash"``, or a callable from ``[N, ...]`` to int64 ``[N]``.
+        name (str or callable): ``"exact"``, ``"cell"``, ``"simhash"``, or a callable from ``[N, ...]`` to int64
+            ``[N]``.
 
     Examples:
         >>> from torchrl_dceo.hashing import make_hash

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 
 
 def test_sets_the_threads():
@@ -26,7 +26,7 @@ def test_nothing_is_hidden_from_the_process():
     code = """
 import sys
 before = dict(sys.modules)
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 tune_process()
 print(sorted(name for name, module in sys.modules.items() if module is None and name not in before))
 """
@@ -38,7 +38,7 @@ def test_freed_memory_is_kept():
     """The tensors of a training step, freed and made again, need no new pages from the kernel."""
     code = """
 import resource, sys, torch
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 if sys.argv[1] == "tuned":
     tune_process()
 def faults():
@@ -67,7 +67,7 @@ print(faults())
 def test_the_heap_asks_for_huge_pages():
     code = """
 import torch
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 tune_process()
 tensor = torch.ones(2**22)
 address = tensor[2**21 :].data_ptr()  # its middle: it may begin on an older page

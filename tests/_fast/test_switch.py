@@ -16,11 +16,10 @@ from torchrl.data import Categorical
 from torchrl.modules import DistributionalQValueActor, QValueActor
 from torchrl.objectives import DistributionalDQNLoss, DQNLoss
 
-from torchrl_dceo._fast import fast_path, is_fast
+from torchrl_dceo._fast import fast_path, is_fast, tune_process
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor, PolicySequence
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
 from torchrl_dceo._fast.parameters import output_of, swapped
-from torchrl_dceo._fast.process import tune_process
 from torchrl_dceo.modules.distributional import DuelingDistribution, make_support
 from torchrl_dceo.modules.networks import grid_net
 
@@ -64,7 +63,8 @@ def test_importing_changes_no_setting():
 import torch
 threads, dtype, state = torch.get_num_threads(), torch.get_default_dtype(), torch.get_rng_state()
 import torchrl_dceo.objectives, torchrl_dceo.modules, torchrl_dceo.data
-from torchrl_dceo._fast import actors, convolution, losses, parameters, process
+from torchrl_dceo import _fast as process
+from torchrl_dceo._fast import actors, convolution, losses, parameters
 assert torch.get_num_threads() == threads and torch.get_default_dtype() == dtype
 assert torch.equal(torch.get_rng_state(), state)
 """

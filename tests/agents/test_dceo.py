@@ -65,3 +65,63 @@ def test_pairs_apart_in_two_phases():
 def test_pairs_must_be_apart():
     with pytest.raises(ValueError, match="pair_steps must be at least 1, got 0"):
         trained("dceo", pair_steps=0)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_the_laplacian_learns_from_distinct_observations_if_told(prioritized):
+    trainer = trained("dceo", laplacian_measure="distinct", prioritized=prioritized)
+    replay, agent = trainer.replay, trainer.agent
+    batch = replay.sample(4000)
+    # Where an agent stands long, it is drawn often for the learner and no more often than elsewhere for the Laplacian.
+    for key, even in (("pixels", False), (("uniform", "pixels"), True)):
+        _, counts = batch[key].flatten(1).unique(dim=0, return_counts=True)
+        assert (counts.double().std() < 2 * (4000 / replay.num_distinct) ** 0.5) == even
+    seen = []
+    agent.objectives["laplacian"].register_forward_hook(lambda _, inputs, out: seen.append(inputs))
+    batch = replay.sample()
+    agent.update(batch, agent.phases[0])
+    assert torch.equal(seen[0][0]["pixels"], batch["uniform", "pixels"])
+    assert "representation" in batch["uniform"].keys()
+
+
+def test_visits_are_the_default():
+    trainer = trained("dceo")
+    assert "uniform" not in trainer.replay.sample().keys()
+
+
+@pytest.mark.parametrize("measure", ["visits", "distinct"])
+@pytest.mark.parametrize("pair_steps", [1, 7])
+def test_rewards_follow_the_eigenfunctions_that_ritz_finds(measure, pair_steps):
+    trainer = trained(
+        "dceo",
+        ritz_period=2,
+        pair_steps=pair_steps,
+        laplacian_measure=measure,
+        objective="graph_drawing",
+    )
+    agent = trainer.agent
+    assert list(agent.objectives)[1:4] == ["laplacian", "ritz", "reward"]
+    ritz = agent.objectives["ritz"].ritz
+    assert ritz.solved > 0 and ritz.weight > 0
+    batch = trainer.replay.sample()
+    reward = agent.objectives["reward"]
+    expected = reward(batch.select("pixels", "successor", "next"))["option_reward"].clone()
+    # The encoder of the rewards is the network and the rotation after it.
+    network = agent.objectives["laplacian"].encoder_network.module
+    functions = ritz(network(batch["pixels"]))
+    torch.testing.assert_close(reward.encoder(batch.select("pixels"))["representation"], functions)
+    assert (functions - network(batch["pixels"])).abs().max() > 1e-3
+    # What passes through the objectives has the same rewards, taken from what they leave in the batch.
+    agent.objectives["ritz"].period = 10**6
+    own = batch["uniform"] if measure == "distinct" else batch
+    agent.objectives["laplacian"](own)
+    agent.objectives["ritz"](own)
+    torch.testing.assert_close(reward(batch)["option_reward"], expected)
+
+
+def test_ritz_is_saved_with_the_agent():
+    agent = trained("dceo", ritz_period=2).agent
+    other = trained("dceo", ritz_period=5).agent
+    other.load_state_dict(agent.state_dict())
+    a, b = (one.objectives["ritz"].ritz for one in (agent, other))
+    assert torch.equal(a.rotation, b.rotation) and torch.equal(a.moments, b.moments)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.statistics.aggregates import (
+from torchrl_dceo.analysis.statistics import (
     aggregate,
     common_grid,
     interquartile_mean,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.statistics.aggregates import bootstrap_interval
+from torchrl_dceo.analysis.statistics import bootstrap_interval
 
 
 def test_several_arrays_are_drawn_from_independently():

@@ -6,12 +6,12 @@ import csv
 
 import pytest
 
-from torchrl_dceo.analysis.figures.style import agent_colours
+from torchrl_dceo.analysis.figures import agent_colours
 from torchrl_dceo.analysis.statistics.comparison import AgentRuns, read_study, summarize
 from torchrl_dceo.analysis.statistics.figures import compare, draw_statistics
 from torchrl_dceo.analysis.statistics.improvement import improvements
 from torchrl_dceo.analysis.statistics.tables import draw_comparison
-from torchrl_dceo.cli.compare import main
+from torchrl_dceo.cli.runs import compare_runs as main
 
 
 def write(path, rows):

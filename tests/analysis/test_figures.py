@@ -19,8 +19,8 @@ from torchrl_dceo.analysis import (
     rollout_frames,
     save_rollout_gif,
 )
+from torchrl_dceo.analysis.figures import COLOURS, colormap
 from torchrl_dceo.analysis.figures.maps import map_image
-from torchrl_dceo.analysis.figures.style import COLOURS, colormap
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import parse_layout
 from torchrl_dceo.envs.grid.maps import nine_rooms

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from torchrl_dceo.analysis import cosine_similarity, exact_eigenfunctions
+from torchrl_dceo.analysis.spectra import span_alignment
 from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
-from torchrl_dceo.analysis.spectra.similarity import span_alignment
 from torchrl_dceo.envs import GridWorldEnv
 
 WORLD = GridWorldEnv("S....\n.##..\n.....")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torchrl_dceo.analysis import cosine_similarity
+from torchrl_dceo.analysis.spectra import cluster_similarity
 
 
 def orthonormal(n, d, rho=None):
@@ -103,3 +104,71 @@ def test_bad_input():
         cosine_similarity(exact, exact, torch.zeros(2))
     with pytest.raises(ValueError, match="eigenvalues must be ascending"):
         cosine_similarity(exact, exact, torch.tensor([0.0, 2.0, 1.0]))
+
+
+# ------------------------------------------------------------------------------------------------------------ clusters
+def basis(states=30, count=8, seed=0):
+    draw = torch.randn(states, count, generator=torch.Generator().manual_seed(seed)).double()
+    return torch.linalg.qr(draw)[0]
+
+
+def rotated(columns, seed=1):
+    size = columns.shape[1]
+    draw = torch.randn(size, size, generator=torch.Generator().manual_seed(seed)).double()
+    return columns @ torch.linalg.qr(draw)[0]
+
+
+VALUES = torch.tensor([0.0, 0.1, 0.20, 0.21, 0.5, 0.52, 0.54, 0.60], dtype=torch.float64)
+
+
+def test_close_eigenvalues_are_compared_as_one_subspace():
+    exact = basis()
+    learned = exact[:, :4].clone()
+    learned[:, 2:] = rotated(learned[:, 2:])
+    result = cluster_similarity(learned, exact, VALUES)
+    assert result.clusters == ((0, 1), (1, 2), (2, 4))
+    assert result.scores.min() > 1 - 1e-9
+    # The same rotation of functions that are far apart counts.
+    learned = torch.cat([exact[:, :1], rotated(exact[:, 1:3], seed=2), exact[:, 3:4]], 1)
+    assert cluster_similarity(learned, exact, VALUES).scores[1] < 0.9
+
+
+def test_the_cut_may_go_through_a_cluster():
+    """Any one function of the span of 0.5, 0.52 and 0.54 is as good a fifth as another; 0.6 is none of them."""
+    exact = basis()
+    fifth = rotated(exact[:, 4:7])[:, :1]
+    result = cluster_similarity(torch.cat([exact[:, :4], fifth], 1), exact, VALUES)
+    assert result.clusters[-1] == (4, 7) and result.scores[4] == pytest.approx(1)
+    wrong = torch.cat([exact[:, :4], (exact[:, 4:5] + exact[:, 7:8]) / 2**0.5], 1)
+    assert cluster_similarity(wrong, exact, VALUES).scores[4] == pytest.approx(0.5**0.5)
+
+
+def test_a_cluster_beyond_the_cut_does_not_go_on_for_ever():
+    """Within a tenth of the last one learned, not of each other: or a dense spectrum would be one subspace."""
+    values = torch.cat([torch.zeros(1), 0.5 * 1.05 ** torch.arange(7)]).double()
+    assert cluster_similarity(basis()[:, :2], basis(), values).clusters == ((0, 1), (1, 4))
+
+
+def test_collapsed_and_repeated_functions_count_as_missing():
+    exact = basis()
+    learned = exact[:, :4].clone()
+    learned[:, 3] = learned[:, 2]
+    assert cluster_similarity(learned, exact, VALUES).scores[2:].tolist() == pytest.approx(
+        [0.5] * 2
+    )
+    learned[:, 1] = 0
+    assert cluster_similarity(learned, exact, VALUES).scores[1] == 0
+
+
+def test_weights_of_the_states():
+    exact, rho = basis(), torch.rand(30).double()
+    weighted = exact / rho.sqrt().unsqueeze(-1)  # orthonormal under rho
+    result = cluster_similarity(weighted[:, :4] * 3, weighted, VALUES, rho=rho)
+    assert result.scores.min() > 1 - 1e-9
+
+
+def test_fewer_exact_than_learned_are_refused():
+    with pytest.raises(
+        ValueError, match="at least as many exact functions and eigenvalues as the 8"
+    ):
+        cluster_similarity(basis(), basis()[:, :3], VALUES[:3])

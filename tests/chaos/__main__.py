@@ -189,7 +189,7 @@ class Chaos:
     # Damage
 
     def damage(self, kind: str, most: int) -> None:
-        """Each damage on a copy of a run that has ended: resumed it ends as it did, or is refused and stays as it is."""
+        """Each damage on a copy of a run that has ended: resumed it ends as it did, or is refused, unchanged."""
         whole, _ = self.whole(kind)
         damages = list(_damages(whole, self.draw))
         self.draw.shuffle(damages)

@@ -118,3 +118,9 @@ def test_the_full_size_is_a_command_away(recipe):
     source = (RECIPES / f"{recipe}.py").read_text()
     assert re.search(r"env\.room_size=5", source)
     train.check([f"env={recipe}", "env.room_size=5", "env.max_steps=null", "agent=ddqn"])
+
+
+def test_no_recipe_hides_a_package():
+    """A script's folder is searched first: one called gym.py would be imported in the place of the package."""
+    names = {path.stem for path in RECIPES.glob("*.py")}
+    assert not names & {"gym", "gymnasium", "minigrid", "miniworld", "torch", "hydra", "yaml"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.data.sum_tree import SumTree
+from torchrl_dceo.data.samplers import SumTree
 
 
 def naive_find(weights: torch.Tensor, mass: torch.Tensor) -> list[int]:

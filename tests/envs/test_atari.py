@@ -15,7 +15,7 @@ from torchrl_dceo.envs import (
     num_states,
     set_env_state,
 )
-from torchrl_dceo.envs.atari.base import MONTEZUMA, Console, RamMap, game_names, rom_path
+from torchrl_dceo.envs.atari import MONTEZUMA, Console, RamMap, game_names, rom_path
 from torchrl_dceo.envs.atari.env import AreaResize, AtariEnv
 from torchrl_dceo.training.evaluation import evaluate
 

@@ -10,9 +10,8 @@ from torchrl.collectors import Collector
 from torchrl.envs import Compose, EnvBase, ParallelEnv, StepCounter, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
-from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv, tile
 from torchrl_dceo.envs.grid.maps import MAPS, four_rooms, maze, nine_rooms
-from torchrl_dceo.envs.grid.tiles import tile
 
 BATCH_SIZES = [(), (1,), (5,), (2, 3)]
 OBSERVATIONS = ["pixels", "xy", "index"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from torchrl_dceo.envs.grid.tiles import TILE_KINDS
+from torchrl_dceo.envs.grid.grid_world import TILE_KINDS
 from torchrl_dceo.envs.minigrid import EscapeRoom, KeyDoorWorld, ObstructedKey
 from torchrl_dceo.envs.minigrid.key_and_door import escape_room, obstructed_key
 

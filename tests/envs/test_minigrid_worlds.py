@@ -22,8 +22,8 @@ from torchrl.envs import GymEnv
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_dceo.envs.env_state import pack_generator
+from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, tile
 from torchrl_dceo.envs.grid.layouts import ACTIONS
-from torchrl_dceo.envs.grid.tiles import TILE_KINDS, tile
 from torchrl_dceo.envs.minigrid import (
     OBJECT_ACTIONS,
     WORLDS,

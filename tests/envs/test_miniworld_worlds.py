@@ -140,7 +140,7 @@ def walk_to(env, x: float, z: float) -> list[tuple[float, bool]]:
 
 def test_the_way_home(my_way_home):
     """The documented way leads to the goal, gives +1 once, and takes about as long as documented."""
-    from torchrl_dceo.envs.miniworld.my_way_home import GOAL, HALLWAYS, START
+    from torchrl_dceo.envs.miniworld.turning import GOAL, HALLWAYS, START
 
     env = my_way_home
     env.reset(seed=0)
@@ -154,7 +154,7 @@ def test_the_way_home(my_way_home):
 
 
 def test_the_hallways_make_a_tree(my_way_home):
-    from torchrl_dceo.envs.miniworld.my_way_home import HALLWAYS, ROOMS
+    from torchrl_dceo.envs.miniworld.turning import HALLWAYS, ROOMS
 
     assert len(HALLWAYS) == len(ROOMS) - 1
     reached = {"A"}

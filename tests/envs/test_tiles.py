@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_dceo.envs.grid.tiles import TILE_KINDS, draw_tiles, tile, tile_set
+from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, draw_tiles, tile, tile_set
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 16])

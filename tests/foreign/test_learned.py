@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.data import Categorical
 
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.cli.commands import main as dceo
+from torchrl_dceo.cli import main as dceo
 from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.envs.gym import OptionActionWrapper
 from torchrl_dceo.modules import EigenReward, OptionQValueActor
@@ -159,7 +159,8 @@ def test_a_run_from_python_needs_its_environment(tmp_path):
         load_agent(tmp_path)
     learned = load_agent(tmp_path, Meadow())
     assert learned.options is None and learned.encoder is None
-    (tmp_path / "agent.yaml").unlink()
+    for name in ("agent.yaml", "config.yaml"):
+        (tmp_path / name).unlink(missing_ok=True)
     with pytest.raises(ValueError, match="does not name the agent"):
         load_agent(tmp_path, Meadow())
     again = load_agent(tmp_path, Meadow(), agent=make_agent("ddqn", Meadow()))

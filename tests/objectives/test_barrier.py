@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
-from torchrl_dceo.objectives._barrier import AutomaticBarrier
+from torchrl_dceo.objectives._representation import AutomaticBarrier
 
 
 def corridor(n):
@@ -98,7 +98,7 @@ OBJECTIVES = {
 TABLES = {
     "long corridor": (corridor(31), 2),  # 0.005
     "corridor": (corridor(20), 4),  # 0.11
-    "rooms and one more": (rooms(3, 3), 4),  # λ_3 = 0.09, λ_4 = 0.25
+    "rooms and one more": (rooms(3, 3), 4),  # 0.2
     "cycle": (cycle(12), 5),  # 0.5
     "small cycle": (cycle(6), 5),  # 1.5
 }

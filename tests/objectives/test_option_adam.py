@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torchrl.data import Categorical
 
+from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.modules import (
     DuelingDistribution,
     OptionDistributionalQValueActor,
@@ -21,7 +22,6 @@ from torchrl_dceo.modules import (
 from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net
 from torchrl_dceo.objectives import OptionDistributionalDQNLoss, OptionDQNLoss
-from torchrl_dceo.objectives.option_adam import OptionAdam
 from torchrl_dceo.objectives.option_dqn import TrainedRows
 
 OBS, ACTIONS, OPTIONS, BATCH, ATOMS = 6, 4, 5, 16, 7

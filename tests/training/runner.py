@@ -22,7 +22,7 @@ import torch
 sys.path.append(str(Path(__file__).parents[1]))
 from faulty_env import faulty
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.training import train

@@ -98,6 +98,25 @@ def test_the_log_has_true_returns_without_a_reward_sum(tmp_path):
     assert columns[0] == columns[1] and "7.0" in columns[0]
 
 
+@pytest.mark.parametrize("row", [True, False])
+def test_a_restored_state_knows_unfinished_episodes(row):
+    """Saved in mid-episode, after a row of the log or between two."""
+    first, second = RunMetrics(), RunMetrics()
+
+    def collected(metrics, rewards, ends):
+        values = {"reward": torch.tensor(rewards), "done": torch.tensor(ends)}
+        values = {key: value.view(1, -1, 1) for key, value in values.items()}
+        shape = [1, len(rewards)]
+        metrics.collected(TensorDict({"next": TensorDict(values, shape)}, shape))
+
+    collected(first, [1.0, 2.0, 4.0], [False, True, False])
+    if row:
+        assert first.row()["train_return"] == 3.0
+    second.load_state(first.state())
+    collected(second, [8.0], [True])
+    assert second.row()["train_return"] == (12.0 if row else (3.0 + 12.0) / 2)
+
+
 def test_unfinished_returns_are_in_the_checkpoint(tmp_path):
     """Rows end in mid-episode: the resumed run knows what the episodes had."""
     make_trainer(faulty(returns=False), tmp_path / "whole").run()

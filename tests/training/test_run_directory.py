@@ -15,10 +15,10 @@ from training_runs import logged_frames, rows
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
+from torchrl_dceo.settings import first_difference
 from torchrl_dceo.training import TrainConfig, Trainer, train
 from torchrl_dceo.training.checkpoint.run_directory import RunLock
 from torchrl_dceo.training.errors import RunError
-from torchrl_dceo.typos import first_difference
 
 
 def make_trainer(
@@ -282,5 +282,5 @@ def test_train_resumes_on_request(tmp_path):
         run(total_frames=200, **fields)
     with pytest.raises(ValueError, match="resume must be True, False or 'auto', got 'yes'"):
         run(total_frames=200, resume="yes", **fields)
-    with pytest.raises(ValueError, match="unknown setting .total_frame. .did you mean"):
+    with pytest.raises(ValueError, match=r"unknown setting 'total_frame' \(did you mean"):
         run(total_frame=200)

@@ -8,10 +8,19 @@ Set the environment variable ``TORCHRL_DCEO_FAST=0`` before the process starts (
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import sys
 from types import TracebackType
 
-__all__ = ["fast_path", "is_fast"]
+import torch
+
+__all__ = [
+    "fast_path",
+    "is_fast",
+    "tune_process",
+]
 
 VARIABLE = "TORCHRL_DCEO_FAST"
 
@@ -71,3 +80,58 @@ class fast_path:
         """Restores what was before."""
         global _enabled
         _enabled = self._before
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+_HUGE_STRETCH = 2**28  # bytes
+
+
+def tune_process(num_threads: int = 1) -> None:
+    """Prepares this process for training small networks on the CPU.
+
+    One thread: the matrices are too small to share out, and runs go side by side instead. And glibc keeps
+    the memory that a training step frees: by default a large tensor is given back to the kernel and fetched again,
+    page by page, at the next step (15-40 % of an update's time). What it fetches from then on are huge pages where the
+    kernel offers them, as an update walks through more memory than a CPU can translate quickly in pages of 4 KiB (2-4 %
+    of its time). Without glibc only the threads are set, and with the optimisations switched off nothing is.
+
+    Args:
+        num_threads (int, optional): threads of torch's own pool. Default: ``1``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo._fast import tune_process
+        >>> tune_process()
+        >>> torch.get_num_threads()
+        1
+    """
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+    if not is_fast():
+        return
+    torch.set_num_threads(num_threads)
+    if sys.platform.startswith("linux"):
+        _keep_memory()
+
+
+def _keep_memory() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "mallopt"):
+        return
+    libc.mallopt(_M_MMAP_THRESHOLD, 2**30)
+    libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return
+    # The heap is stretched, its new part marked, and freed at once: so far it is addresses only, no memory.
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    start = libc.malloc(_HUGE_STRETCH)
+    if start is not None:
+        begin = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (start + _HUGE_STRETCH - begin) // mmap.PAGESIZE * mmap.PAGESIZE
+        libc.madvise(begin, length, mmap.MADV_HUGEPAGE)
+        libc.free(start)

@@ -8,24 +8,20 @@ from typing import Any, NamedTuple
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent, Objective, Phase, ReplaySettings
-from torchrl_dceo.agents.cic import CICConfig, make_cic
-from torchrl_dceo.agents.counts import CountsConfig, make_counts
+from torchrl_dceo.agents.bonuses import CountsConfig, RNDConfig, make_counts, make_rnd
 from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
 from torchrl_dceo.agents.dco import DCOConfig, make_dco
-from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
-from torchrl_dceo.agents.diayn import DIAYNConfig, make_diayn
-from torchrl_dceo.agents.ez_greedy import EZGreedyConfig, make_ez_greedy
+from torchrl_dceo.agents.ddqn import DDQNConfig, EZGreedyConfig, make_ddqn, make_ez_greedy
 from torchrl_dceo.agents.rainbow import (
     RainbowConfig,
     RainbowDCEOConfig,
     make_rainbow,
     make_rainbow_dceo,
 )
-from torchrl_dceo.agents.rnd import RNDConfig, make_rnd
+from torchrl_dceo.agents.skills import CICConfig, DIAYNConfig, make_cic, make_diayn
 from torchrl_dceo.envs import prepare_env
 from torchrl_dceo.envs.prepare import PreparedEnv
-from torchrl_dceo.settings import from_settings
-from torchrl_dceo.typos import choices
+from torchrl_dceo.settings import choices, from_settings
 
 __all__ = [
     "AGENTS",

@@ -18,13 +18,13 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs.prepare import frame_stack_of
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule
 from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.modules.networks import ConvNet
 from torchrl_dceo.objectives import OptionDQNLoss
-from torchrl_dceo.objectives.option_adam import OptionAdam
 
 __all__ = ["Agent", "Objective", "Phase", "ReplaySettings"]
 
@@ -81,6 +81,7 @@ class ReplaySettings:
     alpha: float = 0.5  # of the priorities
     beta: float = 0.5  # of their importance weights
     uniform: bool = False  # whether a batch brings along another one, drawn uniformly
+    measure: Literal["visits", "distinct"] = "visits"  # over what that one is uniform
 
     def make(
         self,
@@ -127,6 +128,7 @@ class ReplaySettings:
             alpha=self.alpha,
             beta=self.beta,
             uniform_key=UNIFORM if self.uniform else None,
+            uniform_measure=self.measure if self.uniform else "visits",
             storage=storage,
             scratch_dir=scratch_dir,
             seed=seed,
@@ -162,7 +164,8 @@ class Agent(nn.Module):
     """A policy and the ordered objectives that one batch passes through.
 
     So an agent is a declaration, and the training loop knows nothing of its method: each :class:`Objective` declares
-    what it needs.
+    what it needs. One that averages over states gets a batch of its own where the replay draws by priorities, or
+    where its ``measure`` is ``"distinct"``.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
@@ -214,7 +217,8 @@ class Agent(nn.Module):
         self.targets = list(targets)
         replay = ReplaySettings() if replay is None else replay
         averaging = any(objective.uniform for objective in self._declared.values())
-        self.replay = replace(replay, uniform=replay.prioritized and averaging)
+        other = replay.prioritized or replay.measure == "distinct"
+        self.replay = replace(replay, uniform=other and averaging)
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm

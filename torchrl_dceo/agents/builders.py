@@ -17,7 +17,7 @@ from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
-from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate
+from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate, OptionAdam
 from torchrl_dceo.agents.agent import Agent, Explorer, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig
 from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, make_table_learner
@@ -37,8 +37,7 @@ from torchrl_dceo.objectives import (
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
 )
-from torchrl_dceo.objectives.option_adam import OptionAdam
-from torchrl_dceo.typos import imported
+from torchrl_dceo.settings import imported
 
 __all__ = [
     "make_categorical_learner",
@@ -337,6 +336,7 @@ def assemble(
     transforms: Sequence[Transform] = (),
     window: bool = False,
     pair_steps: int = 1,
+    measure: Literal["visits", "distinct"] = "visits",
     state_keys: Sequence[NestedKey] = (),
     step_keys: Sequence[NestedKey] = ("action",),
 ) -> Agent:
@@ -351,7 +351,7 @@ def assemble(
 
     Keyword Args:
         explorer, phases, transforms: the same.
-        window, pair_steps, state_keys, step_keys: what the objectives read of a batch, see
+        window, pair_steps, measure, state_keys, step_keys: what the objectives read of a batch, see
             :class:`~torchrl_dceo.agents.agent.ReplaySettings`.
     """
     modules = {name: objective.module for name, objective in objectives.items()}
@@ -379,6 +379,7 @@ def assemble(
             batch_size=config.batch_size,
             window=window,
             pair_steps=pair_steps,
+            measure=measure,
             state_keys=tuple(dict.fromkeys(keys)),
             step_keys=step_keys,
             prioritized=config.prioritized,

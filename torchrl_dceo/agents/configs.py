@@ -16,8 +16,8 @@ from torchrl_dceo.settings import (
     check_between,
     check_positive,
     check_types,
+    choices,
 )
-from torchrl_dceo.typos import choices
 
 __all__ = [
     "DiscoveryConfig",
@@ -148,6 +148,9 @@ class LaplacianConfig(_Checked):
     # Ours: above half of the eigenvalues that are followed, and not much (docs/representation.md).
     barrier: float = 0.1
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
+    # The paper; distinct: every distinct observation alike (docs/laplacian.md).
+    laplacian_measure: Literal["visits", "distinct"] = "visits"
+    ritz_period: int | None = None  # ours: updates between two Rayleigh-Ritz solutions; None: none
     pair_steps: int = 1  # between the states of a pair; the paper (the authors' code: n)
     skip_first: bool = True  # ours: the first eigenfunction is constant
     # Ours: with both signs ten options, as many as the paper has on grids (docs/options.md).
@@ -164,4 +167,4 @@ class LaplacianConfig(_Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, ("barrier",))
-        check_at_least(self, 1, ("dimensions", "pair_steps"))
+        check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))

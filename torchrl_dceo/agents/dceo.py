@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.envs import EnvBase
+from torchrl.objectives import LossModule
 
 from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import (
@@ -17,8 +18,9 @@ from torchrl_dceo.agents.builders import (
 )
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
+from torchrl_dceo.modules import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
-from torchrl_dceo.typos import imported
+from torchrl_dceo.settings import imported
 
 
 @dataclass
@@ -36,7 +38,7 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":
-        allo = ALLOLoss(encoder, estimator=config.estimator, successor=successor)
+        allo = ALLOLoss(encoder, barrier=2.0, estimator=config.estimator, successor=successor)
         return encoder, Objective(allo, uniform=True, after_update=allo.dual_step)
     kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
     loss = kinds[config.objective](
@@ -49,9 +51,35 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
     return encoder, Objective(loss, uniform=True)
 
 
+def with_ritz(
+    encoder: TensorDictModule, laplacian: Objective, config: DCEOConfig
+) -> tuple[TensorDictModule, dict[str, Objective]]:
+    """The encoder that rewards follow and the objectives that make it: with ``ritz_period``, the eigenfunctions in the
+    span that the loss finds."""
+    if config.ritz_period is None:
+        return encoder, {"laplacian": laplacian}
+    linear = [module for module in encoder.modules() if isinstance(module, nn.Linear)][-1]
+    ritz = RayleighRitz(linear.out_features)
+    loss = laplacian.module
+    assert isinstance(loss, LossModule)
+    loss.set_keys(representation="span")
+    step = RayleighRitzStep(
+        ritz,
+        period=config.ritz_period,
+        successor="successor" if config.pair_steps == 1 else "later",
+    )
+    rotated = TensorDictModule(
+        nn.Sequential(encoder.module, ritz),
+        in_keys=list(encoder.in_keys),
+        out_keys=list(encoder.out_keys),
+    )
+    return rotated, {"laplacian": laplacian, "ritz": Objective(step, uniform=True)}
+
+
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
     encoder, laplacian = make_laplacian(env, config)
+    encoder, representation = with_ritz(encoder, laplacian, config)
     reward: nn.Module
     if config.option_reward is None:
         reward = make_eigen_reward(
@@ -70,11 +98,12 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         env,
         config,
         # The Laplacian first: it leaves f(s) in the batch, which the reward takes instead of computing it again.
-        {"laplacian": laplacian, "reward": Objective(reward)},
+        {**representation, "reward": Objective(reward)},
         num_options,
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,
+        measure=config.laplacian_measure,
     )
 
 

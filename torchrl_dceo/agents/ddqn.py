@@ -1,4 +1,4 @@
-"""``ddqn``: n-step Double DQN with ε-greedy exploration, the learner that every other agent adds to."""
+"""``ddqn`` and ``ez_greedy``: n-step Double DQN that explores by single random actions, or by repeated ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from torchrl.objectives import LossModule
 from torchrl_dceo._fast.actors import PolicySequence
 from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import assemble, make_main_learner
-from torchrl_dceo.agents.configs import LearnerConfig
+from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.modules import EZGreedyModule
+from torchrl_dceo.settings import by_environment, check_at_least, check_between
 
 
 @dataclass
@@ -60,4 +62,43 @@ def make_greedy_agent(
         {**(before or {}), "main": Objective(loss)},
         explorer=explorer,
         state_keys=state_keys,
+    )
+
+
+@dataclass
+class EZGreedyConfig(LearnerConfig):
+    """Settings of ``ez_greedy``: those of the main learner and of the repetitions."""
+
+    # μ, as for options: the paper (1 is the published method).
+    option_prob: float = by_environment(OptionConfig.option_prob)
+    zeta_exponent: float = 2.0  # k; the paper, after Dabney et al.
+    max_duration: int = 10_000  # ours: the zeta distribution is cut here
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, ("option_prob",))
+        check_at_least(self, 1, ("max_duration",))
+        if not self.zeta_exponent > 1:
+            raise ValueError(f"zeta_exponent must be above 1, got {self.zeta_exponent}")
+
+
+def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
+    """Builds the agent: only the explorer differs from ddqn."""
+    main, main_loss = make_main_learner(env, config)
+    explorer = EZGreedyModule(
+        env.action_spec_unbatched,
+        eps_init=config.eps_init,
+        eps_end=config.eps_end,
+        annealing_num_steps=config.eps_frames,
+        option_prob=config.option_prob,
+        zeta_exponent=config.zeta_exponent,
+        max_duration=config.max_duration,
+    )
+    return assemble(
+        env,
+        config,
+        PolicySequence(main, explorer),
+        {"main": Objective(main_loss)},
+        explorer=explorer,
+        transforms=[explorer.make_tensordict_primer()],
     )

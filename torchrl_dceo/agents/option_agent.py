@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from torchrl.envs import EnvBase
 
@@ -21,6 +22,7 @@ def make_option_agent(
     discovery_frames: int | None,
     window: bool = False,
     pair_steps: int = 1,
+    measure: Literal["visits", "distinct"] = "visits",
     step_keys: Sequence[str] = ("action",),
 ) -> Agent:
     """Builds an agent whose options follow an ``option_reward``.
@@ -36,6 +38,7 @@ def make_option_agent(
             main learner learns; ``None``: everything learns all the time.
         window (bool): whether the rewards read the states between.
         pair_steps (int): how far apart the states of the Laplacian's pairs are.
+        measure (str): over what the batches of objectives that average over the data are uniform.
         step_keys (sequence of str): what is stored with each step.
     """
     main, main_loss = make_main_learner(env, config)
@@ -58,5 +61,6 @@ def make_option_agent(
         transforms=[explorer.make_tensordict_primer()],
         window=window,
         pair_steps=pair_steps,
+        measure=measure,
         step_keys=step_keys,
     )

@@ -1,10 +1,11 @@
 """Exact spectra, the measures that compare what was learned with them, and the pictures of a run."""
 
+from torchrl_dceo.analysis.figures import save_rollout_gif
 from torchrl_dceo.analysis.figures.curves import Progress, draw_learning_curve, read_progress
 from torchrl_dceo.analysis.figures.maps import draw_eigenfunctions, draw_options, draw_visits
-from torchrl_dceo.analysis.figures.rollouts import draw_rollout, rollout_frames, save_rollout_gif
-from torchrl_dceo.analysis.figures.run import draw_run, map_figures
+from torchrl_dceo.analysis.figures.run import draw_rollout, draw_run, map_figures, rollout_frames
 from torchrl_dceo.analysis.run_files import RunAnalysis, load_analysis, save_analysis
+from torchrl_dceo.analysis.spectra import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.options import (
     OptionClimb,
@@ -16,8 +17,7 @@ from torchrl_dceo.analysis.spectra.options import (
     state_values,
     table_world,
 )
-from torchrl_dceo.analysis.spectra.similarity import Similarity, cosine_similarity
-from torchrl_dceo.analysis.statistics.aggregates import Aggregate, aggregate, interquartile_mean
+from torchrl_dceo.analysis.statistics import Aggregate, aggregate, interquartile_mean
 from torchrl_dceo.analysis.statistics.improvement import (
     Improvement,
     improvements,

@@ -1,1 +1,54 @@
-"""The command line."""
+"""The command ``dceo``: finds a command's module by its name and imports that one alone."""
+# ruff: noqa: T201  (a command for people: printing is what it is for)
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from torchrl_dceo.settings import choices
+
+__all__ = ["COMMANDS", "main"]
+
+# name -> (module and function, one line of help). The function takes the arguments and returns an exit code.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": (
+        "torchrl_dceo.cli.train:main",
+        "train an agent: env=nine_rooms agent=dceo key=value …",
+    ),
+    "evaluate": ("torchrl_dceo.cli.runs:evaluate", "the greedy return of what a run has learned"),
+    "render": (
+        "torchrl_dceo.cli.runs:render",
+        "a film of a run's policy, or of one of its options",
+    ),
+    "plot": ("torchrl_dceo.cli.runs:plot", "draw the figures of runs again"),
+    "compare": (
+        "torchrl_dceo.cli.runs:compare_runs",
+        "curves and tables of several runs, over seeds",
+    ),
+    "study": ("torchrl_dceo.cli.study:main", "the paper's studies: list, run, status, figure"),
+    "play": ("torchrl_dceo.envs.play:main", "walk through an environment by hand"),
+    "list": ("torchrl_dceo.cli.runs:show_names", "the names of environments, agents and studies"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs ``dceo <command> …``; returns its exit code.
+
+    Examples:
+        >>> from torchrl_dceo.cli import main
+        >>> main(["plat"])
+        2
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        lines = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+        print("usage: dceo <command> …\n", *lines, "\ndceo <command> --help says more", sep="\n")
+        return 0 if given else 2
+    if given[0] not in COMMANDS:
+        print(f"dceo: unknown command {choices(given[0], list(COMMANDS))}", file=sys.stderr)
+        return 2
+    module, function = COMMANDS[given[0]][0].split(":")
+    return getattr(importlib.import_module(module), function)(given[1:])

@@ -22,10 +22,9 @@ import torchrl_dceo
 from torchrl_dceo.agents import AGENTS
 from torchrl_dceo.agents.rainbow import RainbowConfig
 from torchrl_dceo.envs import env_settings
-from torchrl_dceo.settings import defaults, environment_fields, from_settings
+from torchrl_dceo.settings import choices, defaults, environment_fields, from_settings
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
 from torchrl_dceo.training.logging import check_logger
-from torchrl_dceo.typos import choices
 
 __all__ = ["CONF", "RunSettings", "as_dict", "combinations", "compose", "parse", "prepared"]
 

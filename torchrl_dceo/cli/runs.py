@@ -1,4 +1,4 @@
-"""``dceo evaluate``, ``render`` and ``plot``: what a run has learned and left behind; ``dceo list``: what there is."""
+"""``dceo evaluate``, ``render``, ``plot``, ``compare`` and ``list``: what runs have learned and left behind."""
 # ruff: noqa: T201  (commands for people: printing is what they are for)
 
 from __future__ import annotations
@@ -19,13 +19,24 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.libs.gym import GymWrapper
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from torchrl_dceo.analysis.statistics.comparison import collect_run, log_in_study
+from torchrl_dceo.analysis.statistics.figures import METRICS, compare
 from torchrl_dceo.envs.gym import GymWorldEnv
 from torchrl_dceo.training.evaluation import evaluate as mean_return
 from torchrl_dceo.training.option_io import LearnedAgent, load_agent, read_settings
 
-__all__ = ["evaluate", "film", "plot", "render", "show_names"]
+__all__ = [
+    "compare_runs",
+    "evaluate",
+    "film",
+    "plot",
+    "render",
+    "show_names",
+]
 
 _MISTAKES = (ValueError, FileNotFoundError, ImportError, RuntimeError, TypeError)
+
+
 _SMALLEST_SIDE = 240  # of a film, in pixels
 
 
@@ -143,8 +154,8 @@ def render(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", default="film.mp4", help=".mp4, or .gif without PyAV")
     options = parser.parse_args(arguments)
     try:
+        from torchrl_dceo.analysis.figures import save_rollout_gif
         from torchrl_dceo.analysis.figures.birds_eye_figures import save_film
-        from torchrl_dceo.analysis.figures.rollouts import save_rollout_gif
 
         learned = _with_pictures(options.run_dir, options.seed)
         frames = list(film(learned, option=options.option, max_steps=options.steps))
@@ -239,3 +250,61 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
     large = picture.repeat(factor, 0).repeat(factor, 1)
     height, width = (length - length % 2 for length in large.shape[:2])
     return np.ascontiguousarray(large[:height, :width])
+
+
+_COMMAND = "dceo compare"
+
+
+def compare_runs(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0, or 2 if something cannot be read.
+
+    Examples:
+        >>> from torchrl_dceo.cli.runs import compare_runs
+        >>> compare_runs(["/nowhere"])
+        2
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        if arguments[:1] == ["collect"]:
+            _collect(arguments[1:])
+        else:
+            _compare(arguments)
+    except (FileNotFoundError, ValueError, ImportError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _compare(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog=_COMMAND,
+        description="Figures and tables of a study, written into it. "
+        f"`{_COMMAND} collect` puts runs into a study.",
+    )
+    parser.add_argument("study", help="the folder, laid out as <world>/<agent>/seed_<k>.csv")
+    parser.add_argument("--x", default="frames", help="frames (default), updates or seconds")
+    parser.add_argument("--metrics", nargs="+", default=list(METRICS), help="columns of the logs")
+    parser.add_argument("--repetitions", type=int, default=2000, help="bootstrap samples")
+    options = parser.parse_args(arguments)
+    for path in compare(options.study, options.metrics, options.x, options.repetitions):
+        print(path)
+        if path.suffix == ".md":
+            print(f"\n{path.read_text()}")
+
+
+def _collect(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog=f"{_COMMAND} collect", description="Copies the logs of runs into a study."
+    )
+    parser.add_argument("run_dir", nargs="+", help="the directory of a recipe's run")
+    parser.add_argument("--out", required=True, help="the folder of the world: <study>/<world>")
+    parser.add_argument("--name", help="the folder of the agent, if not the agent's name")
+    options = parser.parse_args(arguments)
+    taken: dict[Path, str] = {}
+    for run_dir in options.run_dir:
+        path = log_in_study(run_dir, options.out, options.name)
+        if path in taken:
+            raise ValueError(f"{taken[path]} and {run_dir} are of one agent and seed: {path}")
+        taken[path] = run_dir
+    for run_dir in options.run_dir:
+        print(collect_run(run_dir, options.out, options.name))

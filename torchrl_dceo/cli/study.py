@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from torchrl_dceo.settings import choices
 from torchrl_dceo.studies.catalogue import STUDIES
 from torchrl_dceo.studies.declaration import Grid, Preset, Study
 from torchrl_dceo.studies.executors import EXECUTORS, Executor, make_executor
 from torchrl_dceo.studies.job_state import RunState, State
 from torchrl_dceo.studies.runner import StudyFolders, StudyLine, StudyRun
 from torchrl_dceo.studies.worker import LOG
-from torchrl_dceo.typos import choices
 
 __all__ = ["main"]
 

@@ -29,7 +29,7 @@ from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
 from torchrl_dceo.envs.gym import make_gym_env
 from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
-from torchrl_dceo.typos import choices
+from torchrl_dceo.settings import choices
 
 __all__ = ["EnvRecipe", "env_recipe", "env_settings", "list_envs", "make_env"]
 
@@ -141,7 +141,7 @@ def _gym_id(name: str) -> str:
 
 def _atari(name: str) -> _World:
     # ale-py is only imported when a game is asked for.
-    from torchrl_dceo.envs.atari.base import rom_path
+    from torchrl_dceo.envs.atari import rom_path
     from torchrl_dceo.envs.atari.env import AtariEnv
 
     game = name.removeprefix(_ATARI_PREFIX)

@@ -20,7 +20,7 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
-from torchrl_dceo.envs.grid.tiles import TILE_KINDS, draw_tiles
+from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, draw_tiles
 from torchrl_dceo.envs.prepare import (
     Layout,
     ObservationReader,
@@ -30,7 +30,7 @@ from torchrl_dceo.envs.prepare import (
     prepare_env,
 )
 from torchrl_dceo.envs.transforms import ActionNoise, StateCounts
-from torchrl_dceo.typos import choices, imported
+from torchrl_dceo.settings import choices, imported
 
 if TYPE_CHECKING:
     from torchrl_dceo.envs.minigrid import MiniGridWorld

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 import gymnasium as gym
 import pygame
 
-from torchrl_dceo.envs.grid.tiles import TILE_KINDS, tile
+from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, tile
 from torchrl_dceo.envs.minigrid import WORLDS, MiniGridWorld, world_id
 from torchrl_dceo.envs.minigrid.cells import KIND
 

@@ -1,9 +1,4 @@
-"""Exploration with options: the behaviour of the paper's Algorithm 1, and what every option-driven explorer shares.
-
-The option that acts is an entry of the tensordict, carried from step to step by the environment's
-:class:`~torchrl.envs.TensorDictPrimer`, and never an attribute of the module. One policy therefore serves a single
-environment, batched environments and any number of worker processes.
-"""
+"""Exploration that lasts several steps: with options (Algorithm 1), and by repeated actions (ez-greedy)."""
 
 from __future__ import annotations
 
@@ -24,6 +19,7 @@ from torchrl_dceo.modules.rewards import EigenReward
 
 __all__ = [
     "NO_OPTION",
+    "EZGreedyModule",
     "OptionExplorationModule",
     "TemporallyExtendedExploration",
     "uniform_selection",
@@ -242,6 +238,8 @@ def check_probability(name: str, value: float) -> None:
 
 
 Selection = Callable[[TensorDictBase, int], Tensor]
+
+
 Termination = Callable[[TensorDictBase, Tensor], Tensor]
 
 
@@ -444,3 +442,126 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             return action
         randomly = torch.rand(option.shape, device=option.device) < self.option_eps
         return torch.where(randomly, random_action, action)
+
+
+class EZGreedyModule(TemporallyExtendedExploration):
+    r"""εz-greedy (Dabney, Ostrovski & Barreto 2021): when exploring, repeat a random action for a zeta number of steps.
+
+    With probability ε the agent explores: with probability μ it draws a uniformly random action and repeats it for
+    :math:`n \sim \mathrm{zeta}(k)` steps, :math:`P(n) \propto n^{-k}`; otherwise it takes a single uniformly random
+    action. So its options are the repeated actions, and everything else is as in
+    :class:`~torchrl_dceo.modules.OptionExplorationModule`. A zeta length has memory: the steps that remain are a
+    second entry of the state, ``option_remaining``.
+
+    Args:
+        spec (TensorSpec): the action spec, unbatched or batched.
+
+    Keyword Args:
+        eps_init, eps_end, annealing_num_steps, annealing_start: as in
+            :class:`~torchrl_dceo.modules.OptionExplorationModule`.
+        option_prob (float, optional): μ, the probability that exploring repeats an action. ``1.0`` is the published
+            εz-greedy. Default: ``1.0``.
+        zeta_exponent (float, optional): k > 1. Default: ``2.0``, the best of Dabney et al.
+        max_duration (int, optional): lengths are drawn from zeta truncated here. Default: ``10_000``.
+        action_key, option_key, is_init_key (NestedKey, optional): the names of the entries.
+        action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``: random actions are
+            among them, and a repetition ends where its action is not. Default: ``None``, no mask.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl.data import Categorical
+        >>> from torchrl_dceo.modules import EZGreedyModule
+        >>> explore = EZGreedyModule(Categorical(4))
+        >>> td = TensorDict({"action": torch.zeros(5, dtype=torch.int64), "option": torch.full((5,), -1),
+        ...     "option_remaining": torch.zeros(5, dtype=torch.int64),
+        ...     "is_init": torch.ones(5, 1, dtype=torch.bool)}, [5])
+        >>> td = explore(td)
+        >>> bool((td["option"] == td["action"]).all())
+        True
+    """
+
+    def __init__(
+        self,
+        spec: TensorSpec,
+        *,
+        eps_init: float = 1.0,
+        eps_end: float = 0.1,
+        annealing_num_steps: int = 1000,
+        annealing_start: int = 0,
+        option_prob: float = 1.0,
+        zeta_exponent: float = 2.0,
+        max_duration: int = 10_000,
+        action_key: NestedKey = "action",
+        option_key: NestedKey = "option",
+        is_init_key: NestedKey = "is_init",
+        action_mask_key: NestedKey | None = None,
+    ) -> None:
+        super().__init__(
+            spec,
+            eps_init=eps_init,
+            eps_end=eps_end,
+            annealing_num_steps=annealing_num_steps,
+            annealing_start=annealing_start,
+            option_prob=option_prob,
+            action_key=action_key,
+            option_key=option_key,
+            is_init_key=is_init_key,
+            action_mask_key=action_mask_key,
+        )
+        if zeta_exponent <= 1:
+            raise ValueError(f"zeta_exponent must be greater than 1, got {zeta_exponent}")
+        if max_duration < 1:
+            raise ValueError(f"max_duration must be at least 1, got {max_duration}")
+        self.zeta_exponent = zeta_exponent
+        self.max_duration = max_duration
+        self.remaining_key = self._sibling_key("remaining")
+        weights = torch.arange(1, max_duration + 1, dtype=torch.float64) ** -zeta_exponent
+        # Not saved: it follows from the arguments.
+        self.register_buffer("_cdf", weights.cumsum(0) / weights.sum(), persistent=False)
+        self.in_keys = [action_key, option_key, self.remaining_key, is_init_key]
+        if action_mask_key is not None:
+            self.in_keys.append(action_mask_key)
+        self.out_keys = [
+            action_key,
+            option_key,
+            self.remaining_key,
+            unravel_key(("next", option_key)),
+            unravel_key(("next", self.remaining_key)),
+            self._start_key,
+        ]
+
+    def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
+        return {
+            self.option_key: (NO_OPTION, self.num_actions - 1, NO_OPTION),
+            self.remaining_key: (0, self.max_duration - 1, 0),
+        }
+
+    def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
+        ends = tensordict.get(self.remaining_key) == 0
+        mask = self._mask(tensordict)
+        if mask is None:
+            return ends
+        # An action that is no longer allowed cannot be repeated.
+        return ends | ~mask.gather(-1, option.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+
+    def _start(self, tensordict: TensorDictBase) -> Tensor:
+        return self._random_action(tensordict, tensordict.shape, self._cdf.device)
+
+    def _option_action(
+        self, tensordict: TensorDictBase, option: Tensor, random_action: Tensor
+    ) -> Tensor:
+        return option
+
+    def _draw_durations(self, shape: torch.Size) -> Tensor:
+        draws = torch.rand(shape, dtype=torch.float64, device=self._cdf.device)
+        return torch.searchsorted(self._cdf, draws, right=True).clamp(max=self.max_duration - 1) + 1
+
+    def _write(self, tensordict: TensorDictBase, option: Tensor, starts: Tensor | None) -> None:
+        remaining = tensordict.get(self.remaining_key) - 1
+        if starts is not None:
+            remaining = torch.where(starts, self._draw_durations(option.shape) - 1, remaining)
+        remaining = torch.where(option == NO_OPTION, 0, remaining)
+        tensordict.set(self.remaining_key, remaining)
+        tensordict.set(unravel_key(("next", self.remaining_key)), remaining)
+        super()._write(tensordict, option, starts)

@@ -70,10 +70,10 @@ class RayleighRitz(nn.Module):
 
     **Identity.** An option follows one function, so that a new solution must not exchange two of them because their
     eigenvalues crossed, nor turn those around that are all but equal. From the second solution on, every function stays
-    in its place: those whose eigenvalues cannot be told apart (closer than ``tolerance``, relatively, or than
-    four times their standard errors) are one subspace, places are given to the subspaces that hold most of their old functions, and within
-    a subspace the basis nearest to the old one is taken (orthogonal Procrustes), which for a single function is its
-    sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so later;
+    in its place: those whose eigenvalues cannot be told apart (closer than ``tolerance``, relatively, or than four
+    times the sum of their standard errors) are one subspace, places are given to the subspaces that hold most of their
+    old functions, and within a subspace the basis nearest to the old one is taken (orthogonal Procrustes), which for a
+    single function is its sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so later;
     ``solve(restart=True)`` sorts them anew.
 
     Args:
@@ -121,17 +121,17 @@ class RayleighRitz(nn.Module):
         self.dimensions = dimensions
         self.rate = rate
         self.tolerance = tolerance
-        double = {"dtype": torch.float64}
+        double = torch.float64
         # Sums over batches: of the matrices, of the batches' weights, and of the squares of every pair's weight.
-        self.register_buffer("smoothness", torch.zeros(dimensions, dimensions, **double))
-        self.register_buffer("moments", torch.zeros(dimensions, dimensions, **double))
-        self.register_buffer("weight", torch.zeros((), **double))
-        self.register_buffer("squared_weight", torch.zeros((), **double))
+        self.register_buffer("smoothness", torch.zeros(dimensions, dimensions, dtype=double))
+        self.register_buffer("moments", torch.zeros(dimensions, dimensions, dtype=double))
+        self.register_buffer("weight", torch.zeros((), dtype=double))
+        self.register_buffer("squared_weight", torch.zeros((), dtype=double))
         # Of ½(g_i(s) - g_i(s'))² - λ_i g_i(s)², whose mean is 0 and whose variance is that of λ_i, to first order.
-        self.register_buffer("residuals", torch.zeros(dimensions, **double))
-        self.register_buffer("residual_weight", torch.zeros((), **double))
+        self.register_buffer("residuals", torch.zeros(dimensions, dtype=double))
+        self.register_buffer("residual_weight", torch.zeros((), dtype=double))
         self.register_buffer("rotation", torch.eye(dimensions))
-        self.register_buffer("eigenvalues", torch.full((dimensions,), torch.nan, **double))
+        self.register_buffer("eigenvalues", torch.full((dimensions,), torch.nan, dtype=double))
         self.register_buffer("solved", torch.zeros((), dtype=torch.int64))
 
     def forward(self, f: Tensor) -> Tensor:
@@ -300,9 +300,6 @@ class RayleighRitzStep(TensorDictModuleBase):
         >>> (out.T @ out / 64).diagonal().round(decimals=4).tolist()
         [1.0, 1.0, 1.0]
     """
-
-    # It averages over the states of the data, as the loss before it: from the same batch.
-    uniform_samples = True
 
     def __init__(
         self,

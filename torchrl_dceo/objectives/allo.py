@@ -7,8 +7,8 @@ from tensordict import NestedKey
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from torchrl_dceo.objectives._barrier import AutomaticBarrier
 from torchrl_dceo.objectives._representation import (
+    AutomaticBarrier,
     Barrier,
     Estimator,
     Reduction,
@@ -166,10 +166,10 @@ class ALLOLoss(RepresentationLoss):
 
     @torch.no_grad()
     def dual_step(self) -> None:
-        """Move duals and (unless it is automatic) barrier by the errors of the last forward pass that had gradients enabled.
+        """Move duals and barrier by the errors of the last forward pass that had gradients enabled.
 
-        The duals ascend along the errors; the barrier grows with the moving average of the squared
-        errors. The errors are used up: a second call without a forward pass between is refused, so
+        The duals ascend along the errors; the barrier, unless it is automatic, grows with the moving average of the
+        squared errors. The errors are used up: a second call without a forward pass between is refused, so
         that no batch is counted twice.
         """
         if self._pending is None:
@@ -182,9 +182,11 @@ class ALLOLoss(RepresentationLoss):
             self.duals.add_(errors, alpha=self.dual_step_size)
         else:
             # Duals are in units of the eigenvalues and the barrier damps them: where one is small, so is their step.
-            self.duals.addcmul_(
-                errors, self.barrier.to(errors.dtype), value=self.dual_step_size / 2
-            )
+            # They wait until all dimensions have unfolded, and as -2λ_i none is larger than the barrier, 2λ_d.
+            barrier = self.barrier.to(errors.dtype)
+            unfolded = ~self.automatic_barrier.collapsed.any()
+            self.duals.addcmul_(errors, barrier * unfolded, value=self.dual_step_size / 2)
+            self.duals.copy_(self.duals.clamp(-2 * barrier, 2 * barrier))
         self.duals.clamp_(-self.max_dual, self.max_dual)
         rate = torch.where(self.num_dual_steps == 0, 1.0, self.squared_error_rate)
         self.squared_errors.lerp_(squared_errors, rate.to(squared_errors.dtype))

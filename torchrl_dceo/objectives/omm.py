@@ -9,12 +9,12 @@ from tensordict import NestedKey
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from torchrl_dceo.objectives._orthogonality import Coefficients, pairs_orthogonality
 from torchrl_dceo.objectives._representation import (
     Reduction,
     RepresentationLoss,
     check_choice,
 )
+from torchrl_dceo.objectives.laplacian import Coefficients, pairs_orthogonality
 
 __all__ = ["OMMLoss"]
 

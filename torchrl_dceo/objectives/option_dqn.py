@@ -18,10 +18,11 @@ from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, 
 
 from torchrl_dceo._fast.losses import DoublePasses, double_passes, weights_of
 from torchrl_dceo._fast.parameters import Parameters, with_rows
+from torchrl_dceo._fast.steps import TrainedRows
 from torchrl_dceo.modules.networks import OptionNet
 from torchrl_dceo.modules.option_actor import OptionHead, OptionQValueActor, action_leaf
 
-__all__ = ["OptionDQNLoss", "OptionErrors", "TrainedRows"]
+__all__ = ["OptionDQNLoss", "OptionErrors"]
 
 ActionSpace = Literal["categorical", "one_hot"]
 
@@ -33,20 +34,6 @@ class OptionErrors(NamedTuple):
     value: Tensor
     target: Tensor
     priority: Tensor
-
-
-class TrainedRows(NamedTuple):
-    """The rows of a parameter that belong to the options trained by the last call of a loss.
-
-    Attributes:
-        parameter (nn.Parameter): has a block of ``rows`` rows for each option, one after the other.
-        rows (int): the rows of one option.
-        options (tuple of int): the options trained.
-    """
-
-    parameter: nn.Parameter
-    rows: int
-    options: tuple[int, ...]
 
 
 class OptionDQNLoss(LossModule):
@@ -90,7 +77,7 @@ class OptionDQNLoss(LossModule):
             1 is the variant of the DCEO authors' released code. With an
             :class:`~torchrl_dceo.modules.networks.OptionNet` in ``option_actor`` the others are not even computed, and
             :meth:`trained_rows` names the rows of the parameters that
-            :class:`~torchrl_dceo.objectives.option_adam.OptionAdam` moves: an optimizer with momentum that does not
+            :class:`~torchrl_dceo._fast.steps.OptionAdam` moves: an optimizer with momentum that does not
             know them moves all options. Default: ``None``, all of them.
         reduction (str, optional): over the batch: ``"mean"``, ``"sum"`` or ``"none"`` (the result is ``[*]``, summed
             over options). Default: ``"mean"``.

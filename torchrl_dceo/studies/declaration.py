@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchrl_dceo.typos import choices
+from torchrl_dceo.settings import choices
 
 __all__ = ["Grid", "Job", "Method", "Preset", "Script", "Study"]
 

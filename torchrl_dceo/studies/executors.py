@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from torchrl_dceo.settings import choices
 from torchrl_dceo.studies import worker
 from torchrl_dceo.studies.worker import GRACE, LOCK, how_it_ended, is_held, read_json, write_json
-from torchrl_dceo.typos import choices
 
 __all__ = [
     "EXECUTORS",

@@ -8,8 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from torchrl_dceo.settings import check_at_least, check_between, check_types
-from torchrl_dceo.typos import choices
+from torchrl_dceo.settings import check_at_least, check_between, check_types, choices
 
 __all__ = [
     "CollectorConfig",

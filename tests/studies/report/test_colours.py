@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from torchrl_dceo.analysis.figures.style import _AGENTS, _OTHERS
+from torchrl_dceo.analysis.figures import _AGENTS, _OTHERS
 from torchrl_dceo.studies.report import markup as colours
 from torchrl_dceo.studies.report.markup import contrast, in_the_dark
 

@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 
-from torchrl_dceo.analysis.figures.style import need
+from torchrl_dceo.analysis.figures import need
 from torchrl_dceo.analysis.run_files import check_npz
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrl_dceo.analysis.figures.birds_eye import BirdsEye
-from torchrl_dceo.analysis.figures.rollouts import save_rollout_gif
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     COLOURS,
     colormap,
     explain,
     grid_of_axes,
     new_figure,
+    save_rollout_gif,
     styled,
 )
+from torchrl_dceo.analysis.figures.birds_eye import BirdsEye
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

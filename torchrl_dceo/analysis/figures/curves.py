@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchrl_dceo.analysis.figures.style import COLOURS, describe, grid_of_axes, new_figure, styled
+from torchrl_dceo.analysis.figures import COLOURS, describe, grid_of_axes, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrl_dceo.analysis.figures.style import COLOURS, need
+from torchrl_dceo.analysis.figures import COLOURS, need
 from torchrl_dceo.envs.grid.layouts import MOVES, Layout
 
 if TYPE_CHECKING:
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 from typing import TYPE_CHECKING
 
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     colormap,
     explain,
     grid_of_axes,
     new_figure,
     styled,
 )
+from torchrl_dceo.analysis.spectra import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra.options import OptionClimb
-from torchrl_dceo.analysis.spectra.similarity import Similarity, cosine_similarity
 from torchrl_dceo.envs import GridWorldEnv
 
 if TYPE_CHECKING:

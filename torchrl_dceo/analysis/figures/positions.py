@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrl_dceo.analysis.figures.maps import show_map
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     colormap,
     explain,
     grid_of_axes,
@@ -18,6 +17,7 @@ from torchrl_dceo.analysis.figures.style import (
     new_figure,
     styled,
 )
+from torchrl_dceo.analysis.figures.maps import show_map
 from torchrl_dceo.envs.grid.layouts import Layout, parse_layout
 
 if TYPE_CHECKING:

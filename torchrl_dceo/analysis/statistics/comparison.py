@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from torchrl_dceo.analysis.figures import agent_colours
 from torchrl_dceo.analysis.figures.curves import Progress, read_progress
-from torchrl_dceo.analysis.figures.style import agent_colours
-from torchrl_dceo.analysis.statistics.aggregates import Aggregate, aggregate
+from torchrl_dceo.analysis.statistics import Aggregate, aggregate
 from torchrl_dceo.analysis.statistics.learning_speed import Adaptation, adaptations
-from torchrl_dceo.typos import first_difference
+from torchrl_dceo.settings import first_difference
 
 __all__ = [
     "ALL_WORLDS",

@@ -10,7 +10,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     COLOURS,
     agent_colours,
     describe,
@@ -18,7 +18,7 @@ from torchrl_dceo.analysis.figures.style import (
     new_figure,
     styled,
 )
-from torchrl_dceo.analysis.statistics.aggregates import Array, Estimate
+from torchrl_dceo.analysis.statistics import Array, Estimate
 from torchrl_dceo.analysis.statistics.comparison import AgentSummary, read_study, summarize
 from torchrl_dceo.analysis.statistics.improvement import (
     Improvement,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from torchrl_dceo.analysis.statistics.aggregates import Estimate, bootstrap_interval
+from torchrl_dceo.analysis.statistics import Estimate, bootstrap_interval
 from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
 
 __all__ = [

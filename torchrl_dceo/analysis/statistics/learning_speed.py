@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchrl_dceo.analysis.figures.curves import Progress, switch_places
-from torchrl_dceo.analysis.statistics.aggregates import Aggregate, aggregate, common_grid, on_grid
+from torchrl_dceo.analysis.statistics import Aggregate, aggregate, common_grid, on_grid
 
 if TYPE_CHECKING:
     from torchrl_dceo.analysis.statistics.comparison import AgentRuns

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrl_dceo.analysis.figures.curves import mark_switch, switch_places
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     COLOURS,
     agent_colours,
     describe,
@@ -21,7 +20,8 @@ from torchrl_dceo.analysis.figures.style import (
     new_figure,
     styled,
 )
-from torchrl_dceo.analysis.statistics.aggregates import Aggregate
+from torchrl_dceo.analysis.figures.curves import mark_switch, switch_places
+from torchrl_dceo.analysis.statistics import Aggregate
 from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentRuns, AgentSummary
 from torchrl_dceo.analysis.statistics.learning_speed import SampleEfficiency, sample_efficiency
 

@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import Categorical, TensorSpec
 
-from torchrl_dceo.envs.atari.base import SCREEN, AtariBase, Console, RamMap, ram_map
+from torchrl_dceo.envs.atari import SCREEN, AtariBase, Console, RamMap, ram_map
 
 __all__ = [
     "AreaResize",
@@ -77,7 +77,7 @@ class AtariEnv(AtariBase):
     """One or several Atari games, as the paper plays them: 84x84 grey, stacks of four, sticky actions.
 
     Each environment of the batch is an emulator of its own, stepped one after the other in this process (a
-    :class:`~torchrl_dceo.envs.atari.base.Console`, which says what an agent step is). The pictures are shrunk by
+    :class:`~torchrl_dceo.envs.atari.Console`, which says what an agent step is). The pictures are shrunk by
     :class:`~torchrl_dceo.envs.atari.env.AreaResize`, and the newest ``frame_stack`` of them are stacked, oldest
     first; at the start of an episode the first one is repeated, as ``CatFrames(padding="same")`` does. That is what
     ``make_replay_buffer(frame_stack=4)`` undoes and redoes: it stores each picture once.
@@ -88,12 +88,12 @@ class AtariEnv(AtariBase):
 
     Entries (``B`` the batch size): ``pixels`` uint8 ``[*B, frame_stack, size, size]``; ``room`` int64 ``[*B]`` and
     ``position`` int64 ``[*B, 2]``, the player's (x, y), read from memory where the game's :class:`RamMap
-    <torchrl_dceo.envs.atari.base.RamMap>` is known or given; ``state_id`` int64 ``[*B]``, which is the room, so
+    <torchrl_dceo.envs.atari.RamMap>` is known or given; ``state_id`` int64 ``[*B]``, which is the room, so
     that coverage counts rooms (0 in a game without); ``ram`` uint8 ``[*B, 128]`` if asked for; ``action``, ``reward``
     and the end flags as everywhere.
 
     Args:
-        game (str): ``"MontezumaRevenge"``, ``"Pong"``, …, see :func:`~torchrl_dceo.envs.atari.base.game_names`.
+        game (str): ``"MontezumaRevenge"``, ``"Pong"``, …, see :func:`~torchrl_dceo.envs.atari.game_names`.
 
     Keyword Args:
         batch_size (Sequence[int]): Default: ``()``.

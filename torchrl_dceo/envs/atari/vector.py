@@ -11,7 +11,7 @@ from ale_py.vector_env import AtariVectorEnv as ALEVector
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from torchrl_dceo.envs.atari.base import AtariBase
+from torchrl_dceo.envs.atari import AtariBase
 
 __all__ = ["AtariVectorEnv"]
 

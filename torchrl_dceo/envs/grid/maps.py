@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torchrl_dceo.envs.grid.layouts import CLOSED, FLOOR, WALL, Cell, Layout
-from torchrl_dceo.typos import choices
+from torchrl_dceo.settings import choices
 
 __all__ = [
     "MAPS",

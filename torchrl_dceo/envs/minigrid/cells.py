@@ -8,7 +8,7 @@ import numpy as np
 from minigrid.core.world_object import Ball, Door, Goal, Key, Wall, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
-from torchrl_dceo.envs.grid.tiles import TILE_KINDS, tile_set
+from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, tile_set
 
 __all__ = [
     "KIND",
@@ -121,7 +121,7 @@ def kind_of(thing: WorldObj | None) -> int:
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid.cells import kind_of
-        >>> from torchrl_dceo.envs.grid.tiles import TILE_KINDS
+        >>> from torchrl_dceo.envs.grid.grid_world import TILE_KINDS
         >>> TILE_KINDS[kind_of(None)]
         'floor'
     """
@@ -152,7 +152,7 @@ class TileCanvas:
     Examples:
         >>> import numpy as np
         >>> from torchrl_dceo.envs.minigrid.cells import TileCanvas
-        >>> from torchrl_dceo.envs.grid.tiles import TILE_KINDS
+        >>> from torchrl_dceo.envs.grid.grid_world import TILE_KINDS
         >>> canvas = TileCanvas(1, 2, tile_size=2)
         >>> canvas.fill(np.zeros((1, 2), dtype=np.uint8))
         >>> canvas.draw(1, 0, TILE_KINDS.index("agent"))

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-from torchrl_dceo.envs.miniworld.base import MiniWorld3D
-from torchrl_dceo.envs.miniworld.floor_plan import FloorPlan
-from torchrl_dceo.envs.miniworld.four_rooms import MiniWorldFourRooms
-from torchrl_dceo.envs.miniworld.my_way_home import MyWayHomeSparse
-from torchrl_dceo.envs.miniworld.strafing import (
+from torchrl_dceo.envs.miniworld_headless import import_miniworld
+
+# Before any module of this package imports MiniWorld: pyglet must know by then that there is no screen.
+import_miniworld()
+
+from torchrl_dceo.envs.miniworld.base import FloorPlan, MiniWorld3D  # noqa: E402
+from torchrl_dceo.envs.miniworld.strafing import (  # noqa: E402
     MiniWorldFourRoomsStrafe,
     MyWayHomeSparseStrafe,
     StrafingWorld,
 )
+from torchrl_dceo.envs.miniworld.turning import MiniWorldFourRooms, MyWayHomeSparse  # noqa: E402
 
 __all__ = [
     "WORLDS",

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from torchrl_dceo._fast.process import tune_process
-from torchrl_dceo.typos import choices
+from torchrl_dceo._fast import tune_process
+from torchrl_dceo.settings import choices
 
 __all__ = ["Parser", "run_command"]
 

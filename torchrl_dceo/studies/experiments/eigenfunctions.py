@@ -1,6 +1,6 @@
 """Learned beside exact eigenfunctions, where all states can be listed: objectives, objects, and while an agent learns.
 
-python -m torchrl_dceo.studies.experiments.eigenfunctions objectives --map GridRoom16 --objectives allo --out runs/f
+python -m torchrl_dceo.studies.experiments.eigenfunctions objectives --map GridRoom16 --out runs/f
 python -m torchrl_dceo.studies.experiments.eigenfunctions objects --out runs/objects
 python -m torchrl_dceo.studies.experiments.eigenfunctions evolution --env NineRooms --out runs/evolution
 """
@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import json
 import logging
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,9 @@ _LABELS = {
     "generalized": "generalized",
     "generalized_log1p": "generalized, log1p",
     "allo": "ALLO",
+    "omm": "OMM",
 }
+_DETERMINED = 0.95  # |cos| of the data's optimum with an eigenfunction that the data hold
 Results = dict[str, list[LearnedRepresentation]]
 
 
@@ -80,11 +83,44 @@ def compare_objectives(configs: Sequence[RepresentationConfig], out: Path) -> Re
         def write(row: Mapping[str, float], names: Mapping[str, Any] = names) -> None:
             log.write({**names, **_rounded(row)})
 
-        results.setdefault(config.objective, []).append(learn_representation(config, report=write))
+        result = learn_representation(config, report=write)
+        results.setdefault(config.objective, []).append(result)
+        if result.ritz is not None:
+            _log.info("\n%s, seed %d\n%s", _LABELS[config.objective], config.seed, describe(result))
         # Drawn and summed up after every run: a run that is stopped leaves what it has.
         _summarise(out, results)
         _draw(out, results)
     return results
+
+
+def describe(result: LearnedRepresentation) -> str:
+    """What was found, in plain numbers: eigenvalues, cosines, and what the data leave open."""
+    last, d = result.rows[-1], len(result.eigenvalues)
+    lines = ["  i  exact λ   λ of the pairs      learned λ  |cos|  of the data's optimum"]
+    errors = [0.0] * d if result.ritz is None else result.ritz.standard_errors.tolist()
+    for i in range(d):
+        pairs = "" if result.data is None else f"{abs(float(result.data.eigenvalues[i])):.5f}"
+        lines.append(
+            f"{i + 1:3d}  {abs(float(result.eigenvalues[i])):.5f}  {pairs:>14s}  "
+            f"{abs(last[f'ritz_eigenvalue_{i + 1}']):.5f} ± {errors[i]:.5f}  "
+            f"{last[f'ritz_cosine_{i + 1}']:.4f}  {float(result.data_cosines[i]):.4f}"
+        )
+    lines.append(
+        f"mean |cos| {last['ritz_cosine']:.4f}; with eigenvalues within 10 % as one subspace "
+        f"{last['ritz_cluster_cosine']:.4f}, worst {last['ritz_cluster_worst']:.4f}, "
+        f"the data's own limit {last.get('data_cluster_limit', math.nan):.4f}; before Rayleigh-Ritz "
+        f"{last['cosine']:.4f}, span {last['span']:.4f}"
+    )
+    for first, end in result.clusters:
+        inside = range(first, min(end, d))
+        open_ones = [i + 1 for i in inside if result.data_cosines[i] < _DETERMINED]
+        if open_ones:
+            where = f"{first + 1} to {end}" if end - first > 1 else f"{first + 1}"
+            beyond = f" ({end - d} of them beyond d = {d})" if end > d else ""
+            lines.append(
+                f"not determined by the data one by one: {open_ones}, of the subspace {where}{beyond}"
+            )
+    return "\n".join(lines)
 
 
 def _rounded(row: Mapping[str, float]) -> dict[str, float]:
@@ -96,23 +132,36 @@ def _summarise(out: Path, results: Results) -> None:
     gaps = first.eigenvalues.diff().tolist()
     with (out / "spectrum.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["i", "eigenvalue", "gap_to_next"])
+        writer.writerow(["i", "eigenvalue", "gap_to_next", "of_the_pairs", "learned", "cosine"])
         for i, value in enumerate(first.eigenvalues.tolist()):
             gap = f"{gaps[i]:.6f}" if i < len(gaps) else ""
-            writer.writerow([i + 1, f"{abs(value):.6f}", gap])
+            pairs = "" if first.data is None else f"{abs(float(first.data.eigenvalues[i])):.6f}"
+            last = first.rows[-1]
+            found = [last.get(f"ritz_eigenvalue_{i + 1}"), last.get(f"ritz_cosine_{i + 1}")]
+            learned = ["" if each is None else f"{abs(each):.6f}" for each in found]
+            writer.writerow([i + 1, f"{abs(value):.6f}", gap, pairs, *learned])
     with (out / "summary.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        columns = ("cosine", "subspace_cosine", "span", "orthogonality_error", "data_limit")
+        columns = (
+            "ritz_cosine",
+            "ritz_cluster_cosine",
+            "data_cluster_limit",
+            "cosine",
+            "subspace_cosine",
+            "span",
+            "orthogonality_error",
+            "data_limit",
+        )
         head = [f"{column}_{kind}" for column in columns for kind in ("mean", "worst")]
         writer.writerow(["objective", "seeds", *head, "seconds_mean"])
         for name, each in results.items():
-            last = [result.rows[-1] for result in each]
-            row: list[Any] = [name, len(last)]
+            ends = [result.rows[-1] for result in each]
+            row: list[Any] = [name, len(ends)]
             for column in columns:
-                values = [end[column] for end in last if column in end]
+                values = [end[column] for end in ends if column in end]
                 worst = max if column == "orthogonality_error" else min
                 row += [f"{_mean(values):.4f}", f"{worst(values):.4f}"] if values else ["", ""]
-            writer.writerow([*row, f"{_mean([end['seconds'] for end in last]):.1f}"])
+            writer.writerow([*row, f"{_mean([end['seconds'] for end in ends]):.1f}"])
 
 
 def _mean(values: list[float]) -> float:
@@ -151,7 +200,7 @@ _SHARED = {
 
 
 def _objective_options(parser: Parser) -> None:
-    parser.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=["allo"])
+    parser.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=["graph_drawing"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder of the files")
     hints = typing.get_type_hints(RepresentationConfig)
@@ -167,8 +216,10 @@ def _reader(hint: Any) -> tuple[Callable[[str], Any], Sequence[str] | None]:
     if typing.get_origin(hint) is typing.Literal:
         return str, typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kind = next(one for one in typing.get_args(hint) if one is not type(None))
-        return kind, None
+        kinds = [one for one in typing.get_args(hint) if one is not type(None)]
+        words = [word for one in kinds for word in typing.get_args(one)]
+        kind = next(one for one in kinds if not typing.get_args(one))
+        return (lambda text: text if text in words else kind(text)) if words else kind, None
     return (_boolean if hint is bool else hint), None
 
 
@@ -205,7 +256,6 @@ def _objects(options: argparse.Namespace) -> None:
             dimensions=options.dimensions,
             steps=options.steps,
             samples=options.samples,
-            barrier_start=3.0,  # pixels: docs/representation.md
             seed=options.seed,
         )
         rows += object_eigenfunctions(name, options.room_size, config, options.out)
@@ -258,7 +308,7 @@ def object_eigenfunctions(
         config,
         world=env,
         report=lambda row: _log.info(
-            "%s step %d: |cos| of f2 %.3f", name, row["step"], row["cosine_2"]
+            "%s step %d: |cos| of f2 %.3f", name, row["step"], row["ritz_cosine_2"]
         ),
     )
     panels, rows, columns = [], [], {}
@@ -267,7 +317,7 @@ def object_eigenfunctions(
         # The sign is free: low where the agent starts.
         exact = exact * -float(exact[table.start].sign())
         learned = learned * float((learned * exact).sum().sign())
-        cosine = result.rows[-1][f"cosine_{i}"]
+        cosine = result.rows[-1][f"ritz_cosine_{i}"]
         for kind, f in (("exact", exact), ("learned", learned)):
             columns[f"{kind}_f{i}"] = f
             maps = [

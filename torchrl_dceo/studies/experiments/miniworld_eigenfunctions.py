@@ -25,7 +25,7 @@ from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import RandomPolicy
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.analysis.figures.birds_eye import (
     axis_correlation,
     look_from_above,

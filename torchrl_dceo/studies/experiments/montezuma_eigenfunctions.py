@@ -24,11 +24,11 @@ from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from torchrl.envs.utils import RandomPolicy
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.analysis import Similarity, cosine_similarity
 from torchrl_dceo.analysis.figures.positions import draw_position_values, position_values
+from torchrl_dceo.analysis.spectra import span_alignment
 from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
-from torchrl_dceo.analysis.spectra.similarity import span_alignment
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from tensordict import TensorDict
@@ -19,12 +19,18 @@ from torchrl_dceo.analysis import (
     reachable_states,
     state_values,
 )
+from torchrl_dceo.analysis.spectra import (
+    ClusterSimilarity,
+    cluster_similarity,
+    span_alignment,
+)
 from torchrl_dceo.analysis.spectra.exact import PairSpectrum, pair_eigenfunctions
-from torchrl_dceo.analysis.spectra.similarity import span_alignment
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.envs.grid.maps import find_map
+from torchrl_dceo.modules import RayleighRitz
 from torchrl_dceo.modules.networks import grid_net, mlp_net
-from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
+from torchrl_dceo.modules.rayleigh_ritz import ritz
+from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 from torchrl_dceo.settings import check_types
 from torchrl_dceo.studies.experiments.transition_pairs import Pairs, collect_pairs
 
@@ -33,28 +39,15 @@ __all__ = [
     "LearnedRepresentation",
     "RepresentationConfig",
     "StateNet",
+    "Waves",
     "learn_representation",
 ]
 
-Objective = Literal["graph_drawing", "generalized", "generalized_log1p", "allo"]
-OBJECTIVES: tuple[Objective, ...] = ("graph_drawing", "generalized", "generalized_log1p", "allo")
+Objective = Literal["graph_drawing", "generalized", "generalized_log1p", "allo", "omm"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 _EVALUATIONS = 40  # rows of a run's log
 
 
-class _Tuned(NamedTuple):
-    barrier: float
-    lr: float
-    steps: int
-
-
-# Tuned on GridRoom16 and GridMaze19, see results/representation. The barrier is about the largest eigenvalue
-# that is wanted (of the pairs, not of single steps): more of it drowns the differences between eigenvalues in noise.
-_TUNED = {
-    "graph_drawing": _Tuned(barrier=0.2, lr=2e-3, steps=1500),
-    "generalized": _Tuned(barrier=0.075, lr=2e-3, steps=8000),
-    "generalized_log1p": _Tuned(barrier=0.3, lr=2e-3, steps=8000),
-    "allo": _Tuned(barrier=0.12, lr=3e-3, steps=3500),
-}
 Row = dict[str, float]
 
 
@@ -72,17 +65,18 @@ class RepresentationConfig:
     pair_discount: float = 0.9  # of multi-step pairs; 0: one step
     objective: Objective = "allo"
     dimensions: int = 11
-    barrier: float | None = None  # None: tuned for the objective
-    # Where the barrier starts, falling geometrically over the first third of the steps; None: where it ends. What a
-    # fresh network makes of pixels is rough: beneath a small barrier all but the constant shrink to 0.
-    barrier_start: float | None = None
-    dual_step_size: float = 1e-3  # ALLO
-    barrier_step_size: float = 0.0  # ALLO
+    # Where the eigenfunctions are taken from at the end, by Rayleigh-Ritz: the span of f, or that of what its last
+    # layer reads, in which that layer then is the best there is.
+    ritz: Literal["features", "outputs", "none"] = "features"
+    barrier: float | Literal["auto"] = "auto"
+    dual_step_size: float = 0.02  # ALLO
+    barrier_step_size: float = 0.0  # ALLO with a number for its barrier
     estimator: Literal["pairs", "split"] = "pairs"
-    batch_size: int = 4096
-    lr: float | None = None  # None: tuned; it falls to 0 along half a cosine
+    octaves: int = 6  # of sines and cosines that a network on xy reads besides: a wall is no slope
+    batch_size: int | None = None  # None: 4096, or 128 where every state is an image
+    lr: float = 2e-3  # it falls to 0 along half a cosine
     lr_hold: float = 0.5  # share of the steps before it begins to fall
-    steps: int | None = None  # None: tuned for the objective
+    steps: int | None = None  # None: 3000, or 1500 where every state is an image
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -96,23 +90,20 @@ class RepresentationConfig:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.lr_hold < 1:
             raise ValueError(f"lr_hold must lie in [0, 1), got {self.lr_hold}")
-        if self.batch_size < 2:
+        if self.num_pairs < 2:
             raise ValueError(f"batch_size must be at least 2, got {self.batch_size}")
 
     @property
-    def weight(self) -> float:
-        """The barrier, given or tuned."""
-        return _TUNED[self.objective].barrier if self.barrier is None else self.barrier
-
-    @property
-    def step_size(self) -> float:
-        """The step size before it falls, given or tuned."""
-        return _TUNED[self.objective].lr if self.lr is None else self.lr
-
-    @property
     def num_steps(self) -> int:
-        """The steps, given or tuned."""
-        return _TUNED[self.objective].steps if self.steps is None else self.steps
+        """The updates, given or by what a state is seen as."""
+        usual = 1500 if self.observation == "pixels" else 3000
+        return usual if self.steps is None else self.steps
+
+    @property
+    def num_pairs(self) -> int:
+        """The pairs of a batch, given or by what a state is seen as."""
+        usual = 128 if self.observation == "pixels" else 4096
+        return usual if self.batch_size is None else self.batch_size
 
 
 class StateNet(nn.Module):
@@ -150,18 +141,53 @@ class StateNet(nn.Module):
         return features.view(*state_id.shape, -1)
 
 
+class Waves(nn.Module):
+    """Coordinates, and their sines and cosines in octaves: a ReLU network on two numbers alone takes long to tell the
+    sides of a wall apart (`Tancik et al., 2020 <https://arxiv.org/abs/2006.10739>`_).
+
+    Args:
+        octaves (int): how many, from a period of four, twice the width of a map in [-1, 1].
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.studies.experiments.representation import Waves
+        >>> Waves(6)(torch.zeros(5, 2)).shape
+        torch.Size([5, 26])
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, octaves: int) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", torch.pi / 2 * 2.0 ** torch.arange(octaves))
+
+    def forward(self, position: Tensor) -> Tensor:
+        """Maps ``[*, n]`` to ``[*, n + 2 n octaves]``."""
+        phase = (position.unsqueeze(-1) * self.frequencies).flatten(-2)
+        return torch.cat([position, phase.sin(), phase.cos()], -1)
+
+
 class LearnedRepresentation(NamedTuple):
     """What :func:`learn_representation` returns.
 
     Attributes:
         world (TableEnv): the world; a GridWorldEnv where the config names a map.
         encoder (TensorDictModule): from ``state_id`` to ``representation``.
-        learned (Tensor): f in every state, ``[S, d]``.
+        learned (Tensor): f in every state, ``[S, d]``, after Rayleigh-Ritz if the config says so.
         exact (Tensor): the eigenfunctions of the uniformly random walk, ``[S, d]``; where steps cannot be taken back,
             as with keys, those of its pairs of states, see
             :func:`~torchrl_dceo.analysis.spectra.exact.pair_eigenfunctions`.
         eigenvalues (Tensor): theirs, ``[d]``.
         rows (list of dict): the log, one row an evaluation.
+        clusters (tuple): which of them are one subspace, their eigenvalues within 10 % of each other, as
+            ``(first, last + 1)``.
+        data (PairSpectrum, optional): the optimum on the sampled pairs; ``None`` if they start from too few states.
+        data_cosines (Tensor): its absolute cosine with each exact function, ``[d]``: where it is low, the data do not
+            determine the function; 0 without ``data``.
+        as_learned_moments (Tensor): the eigenvalues of E ffᵀ over the pairs before Ritz, ascending, ``[d]``: one near 0
+            is a dimension that collapsed.
+        ritz (RayleighRitz, optional): with the learned eigenvalues and their standard errors; its rotation is part of
+            the encoder.
     """
 
     world: TableEnv
@@ -170,6 +196,11 @@ class LearnedRepresentation(NamedTuple):
     exact: Tensor
     eigenvalues: Tensor
     rows: list[Row]
+    clusters: tuple[tuple[int, int], ...]
+    data: PairSpectrum | None
+    data_cosines: Tensor
+    as_learned_moments: Tensor
+    ritz: RayleighRitz | None
 
 
 def learn_representation(
@@ -186,7 +217,11 @@ def learn_representation(
     ``subspace_cosine``, with whole subspaces compared where an eigenvalue repeats; ``span``, the alignment of all d
     dimensions together, whatever their rotation; ``orthogonality_error``, :math:`\|E[f f^\top] - I\|`;
     ``data_cosine``, the mean :math:`|\cos|` with the optimum on the sampled pairs, weighted as they are, and
-    ``data_limit``, how close that optimum is to the exact eigenfunctions; with ALLO ``eigenvalue_i``.
+    ``data_limit``, how close that optimum is to the exact eigenfunctions; with ALLO ``eigenvalue_i``. Of f after
+    Rayleigh-Ritz, with A and M from all pairs: ``ritz_cosine`` and ``ritz_cosine_i``; ``ritz_cluster_cosine``, where
+    neighbouring eigenvalues within 10 % count as one subspace (see
+    :func:`~torchrl_dceo.analysis.spectra.cluster_similarity`), with ``cluster_cosine`` and
+    ``data_cluster_limit`` the same of f itself and of the optimum on the data; ``ritz_eigenvalue_i``.
 
     States that no episode can reach are left out of all comparisons.
 
@@ -236,8 +271,64 @@ def learn_representation(
         rows.append(row)
         if report is not None:
             report(row)
+    moments = measure.matrices(state_values(encoder, world).double())[1]
+    solution = None if config.ritz == "none" else _folded(net, measure, pairs, config.ritz)
     learned = state_values(encoder, world).double()
-    return LearnedRepresentation(world, encoder, learned, measure.exact, measure.eigenvalues, rows)
+    return LearnedRepresentation(
+        world,
+        encoder,
+        learned,
+        measure.exact,
+        measure.eigenvalues,
+        rows,
+        measure.clusters,
+        measure.data,
+        torch.zeros(config.dimensions) if measure.data is None else measure.limit.cosines,
+        torch.linalg.eigvalsh(moments),
+        solution,
+    )
+
+
+def _folded(
+    net: StateNet, measure: _Measure, pairs: Pairs, kind: Literal["features", "outputs"]
+) -> RayleighRitz:
+    """Makes the network's outputs the eigenfunctions in the span; with their eigenvalues and the errors of those."""
+    layer = last_layer(net)
+    with torch.no_grad():
+        if kind == "features":
+            rotation = ritz(*measure.matrices(features(net))).rotation[:, : layer.out_features]
+            layer.weight.copy_(rotation[:-1].T)
+            if layer.bias is not None:
+                layer.bias.copy_(rotation[-1])
+        f = net(torch.arange(net.observations.shape[0])).double()
+        solution = RayleighRitz(layer.out_features, rate=None)
+        solution.set_matrices(*measure.matrices(f))
+        # Once more over the pairs themselves: the errors need each of them.
+        for states, successors in zip(
+            pairs.states.split(2**16), pairs.successors.split(2**16), strict=True
+        ):
+            solution.update(f[states], f[successors])
+    solution.fold_(layer)
+    return solution
+
+
+def last_layer(net: nn.Module) -> nn.Linear:
+    """The linear layer whose outputs are the representation."""
+    return [module for module in net.modules() if isinstance(module, nn.Linear)][-1]
+
+
+def features(net: StateNet) -> Tensor:
+    """What the last layer reads in every state, and a 1 for its bias, ``[S, width + 1]`` in double precision."""
+    read: list[Tensor] = []
+    hook = last_layer(net).register_forward_hook(
+        lambda module, inputs, output: read.append(inputs[0].detach())
+    )
+    try:
+        net(torch.arange(net.observations.shape[0]))
+    finally:
+        hook.remove()
+    rows = read[0].double()
+    return torch.cat([rows, torch.ones_like(rows[:, :1])], 1)
 
 
 def _standardised(pixels: Tensor, kept: Tensor) -> Tensor:
@@ -250,6 +341,9 @@ def _standardised(pixels: Tensor, kept: Tensor) -> Tensor:
 
 def _network(observations: Tensor, config: RepresentationConfig) -> nn.Module:
     shape, d = observations.shape[1:], config.dimensions
+    if config.observation == "xy" and shape == (2,) and config.octaves:
+        waves = Waves(config.octaves)
+        return nn.Sequential(waves, *mlp_net(2 + 4 * config.octaves, d))
     if len(shape) == 3:
         return grid_net(shape, d)
     # One-hot states tell nothing of each other: a table.
@@ -258,30 +352,32 @@ def _network(observations: Tensor, config: RepresentationConfig) -> nn.Module:
 
 def _make_loss(
     encoder: TensorDictModule, config: RepresentationConfig
-) -> ALLOLoss | GraphDrawingLoss:
+) -> ALLOLoss | GraphDrawingLoss | OMMLoss:
     if config.objective == "allo":
         return ALLOLoss(
             encoder,
-            barrier=config.weight,
+            barrier=config.barrier,
             dual_step_size=config.dual_step_size,
             barrier_step_size=config.barrier_step_size,
             estimator=config.estimator,
         )
+    if config.objective == "omm":
+        return OMMLoss(encoder)
     kind = GraphDrawingLoss if config.objective == "graph_drawing" else GeneralizedLaplacianLoss
     norm: Literal["log1p", "squared"] = (
         "log1p" if config.objective == "generalized_log1p" else "squared"
     )
-    return kind(encoder, barrier=config.weight, norm=norm, estimator=config.estimator)
+    return kind(encoder, barrier=config.barrier, norm=norm, estimator=config.estimator)
 
 
 def _optimise(
-    loss: ALLOLoss | GraphDrawingLoss, pairs: Pairs, config: RepresentationConfig
+    loss: ALLOLoss | GraphDrawingLoss | OMMLoss, pairs: Pairs, config: RepresentationConfig
 ) -> Iterator[tuple[int, float]]:
     """Yields the step and the processor time so far whenever it is time to measure."""
-    optimizer = torch.optim.Adam(loss.parameters(), lr=config.step_size, fused=True)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=config.lr, fused=True)
     generator = torch.Generator().manual_seed(config.seed + 2)
     period = max(1, config.num_steps // _EVALUATIONS)
-    total, size = pairs.states.numel(), config.batch_size
+    total, size = pairs.states.numel(), config.num_pairs
     seconds, begin = 0.0, time.process_time()
     for step in range(1, config.num_steps + 1):
         drawn = torch.randint(total, (size,), generator=generator)
@@ -289,9 +385,6 @@ def _optimise(
             {"state_id": pairs.states[drawn], "next": {"state_id": pairs.successors[drawn]}}, [size]
         )
         optimizer.param_groups[0]["lr"] = _annealed(config, step / config.num_steps)
-        if config.barrier_start is not None:
-            fallen = min(1.0, 3 * step / config.num_steps)
-            loss.barrier = config.barrier_start ** (1 - fallen) * config.weight**fallen
         loss(batch)["loss_laplacian"].backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -305,15 +398,17 @@ def _optimise(
 
 def _annealed(config: RepresentationConfig, progress: float) -> float:
     falling = max(0.0, progress - config.lr_hold) / (1 - config.lr_hold)
-    return config.step_size * (1 + math.cos(math.pi * falling)) / 2
+    return config.lr * (1 + math.cos(math.pi * falling)) / 2
 
 
 class _Measure:
     """Compares an encoder with the exact eigenfunctions and with the best that the data allow."""
 
+    kind: Literal["features", "outputs", "none"]
+
     def __init__(self, world: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
         d = config.dimensions
-        self.world = world
+        self.world, self.kind = world, config.ritz
         # With uniform starts every open cell is a start; of an object world, every state that occurs.
         everywhere = config.starts == "uniform" and isinstance(world, GridWorldEnv)
         starts = torch.arange(world.num_states) if everywhere else world._starts
@@ -322,8 +417,10 @@ class _Measure:
             raise ValueError(
                 f"dimensions must not exceed the {int(self.kept.sum())} states that can be reached, got {d}"
             )
+        # Some beyond d: the cut may go through a subspace.
+        more = min(2 * d + 5, int(self.kept.sum()))
         if isinstance(world, GridWorldEnv):
-            self.eigenvalues, self.exact = exact_eigenfunctions(world, d, rho=self.kept)
+            values, functions = exact_eigenfunctions(world, more, rho=self.kept)
         else:
             # A key that is taken stays taken: no even weight of the states is stationary, and the objective's own
             # spectrum, that of all pairs of one step, is the one to compare with.
@@ -332,15 +429,26 @@ class _Measure:
                 states.repeat_interleave(world.num_actions),
                 world.next_state[states].flatten(),
                 world.num_states,
-                d,
+                more,
             )
-            self.eigenvalues, self.exact = spectrum.eigenvalues, spectrum.eigenfunctions
+            values, functions = spectrum.eigenvalues, spectrum.eigenfunctions
+        self.all_values, self.all_functions = values, functions
+        self.eigenvalues, self.exact = values[:d], functions[:, :d]
+        self.clusters = self._clustered(self.exact).clusters
+        self.form, self.weights = _quadratic_form(pairs, world.num_states)
         self.data: PairSpectrum | None = None
         if len(pairs.states.unique()) >= d:
             self.data = pair_eigenfunctions(*pairs, world.num_states, d)
             self.limit = cosine_similarity(
                 self.data.eigenfunctions, self.exact, self.eigenvalues, rho=self.kept
             )
+
+    def _clustered(self, functions: Tensor) -> ClusterSimilarity:
+        return cluster_similarity(functions, self.all_functions, self.all_values, rho=self.kept)
+
+    def matrices(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        """A = ½E(f(s) - f(s'))(f(s) - f(s'))ᵀ and M = E f(s) f(s)ᵀ over all pairs, from f in every state."""
+        return f.T @ self.form @ f, f.T @ (f * self.weights.unsqueeze(-1))
 
     def __call__(self, encoder: TensorDictModule, loss: nn.Module) -> Row:
         learned = state_values(encoder, self.world).double()
@@ -358,7 +466,33 @@ class _Measure:
             values, functions, rho = self.data
             row["data_cosine"] = float(cosine_similarity(learned, functions, values, rho=rho).mean)
             row["data_limit"] = float(self.limit.subspace_mean)
+            row["data_cluster_limit"] = float(self._clustered(functions).mean)
+        row["cluster_cosine"] = float(self._clustered(learned).mean)
+        # Where Ritz is not asked for, its numbers are those of the outputs: what it would give.
+        span = features(encoder.module) if self.kind == "features" else learned
+        with torch.no_grad():
+            found, rotation = ritz(*self.matrices(span))
+        d = learned.shape[1]
+        found, turned = found[:d], (span @ rotation)[:, :d]
+        after = cosine_similarity(turned, self.exact, self.eigenvalues, rho=self.kept)
+        row["ritz_cosine"] = float(after.mean)
+        clustered = self._clustered(turned)
+        row["ritz_cluster_cosine"] = float(clustered.mean)
+        row["ritz_cluster_worst"] = float(clustered.scores.min())
+        # A direction that f lacks has no eigenvalue: the largest there can be keeps the log finite.
+        found = found.nan_to_num(posinf=2.0)
+        row |= {f"ritz_cosine_{i}": float(c) for i, c in enumerate(after.cosines, start=1)}
+        row |= {f"ritz_eigenvalue_{i}": float(v) for i, v in enumerate(found, start=1)}
         row |= {f"cosine_{i}": float(c) for i, c in enumerate(similarity.cosines, start=1)}
         if isinstance(loss, ALLOLoss):
             row |= {f"eigenvalue_{i}": float(v) for i, v in enumerate(loss.eigenvalues, start=1)}
         return row
+
+
+def _quadratic_form(pairs: Pairs, num_states: int) -> tuple[Tensor, Tensor]:
+    """½E(f(s) - f(s'))² as a matrix over the states, and the share of the pairs that start in each."""
+    flat = pairs.states.reshape(-1) * num_states + pairs.successors.reshape(-1)
+    counts = torch.bincount(flat, minlength=num_states**2).double().view(num_states, num_states)
+    counts /= counts.sum()
+    both = (counts.sum(0) + counts.sum(1)) / 2
+    return torch.diag(both) - (counts + counts.T) / 2, counts.sum(1)

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrl_dceo.analysis.figures.maps import show_map, show_marks
-from torchrl_dceo.analysis.figures.style import (
+from torchrl_dceo.analysis.figures import (
     COLOURS,
     colormap,
     describe,
@@ -31,6 +30,7 @@ from torchrl_dceo.analysis.figures.style import (
     new_figure,
     styled,
 )
+from torchrl_dceo.analysis.figures.maps import show_map, show_marks
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.studies.experiments import Parser, run_command

@@ -10,7 +10,7 @@ from string import Template
 from typing import Any
 
 import torchrl_dceo
-from torchrl_dceo.analysis.figures.style import agent_colours
+from torchrl_dceo.analysis.figures import agent_colours
 from torchrl_dceo.studies.provenance import Provenance, read_provenance
 from torchrl_dceo.studies.report.markup import (
     Markup,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_dceo.analysis.figures.style import need
+from torchrl_dceo.analysis.figures import need
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -195,7 +195,7 @@ def embed_figure(figure: Figure) -> Picture:
     """Draws a figure into the page.
 
     Examples:
-        >>> from torchrl_dceo.analysis.figures.style import new_figure
+        >>> from torchrl_dceo.analysis.figures import new_figure
         >>> from torchrl_dceo.studies.report.markup import embed_figure
         >>> picture = embed_figure(new_figure(2, 1))
         >>> picture.width, picture.height, picture.source[:22]

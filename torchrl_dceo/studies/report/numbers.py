@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchrl_dceo.analysis.figures import agent_colours
 from torchrl_dceo.analysis.figures.birds_eye import BIRDS_EYE_FILE, load_birds_eye
 from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, draw_option_ways
 from torchrl_dceo.analysis.figures.curves import (
@@ -21,7 +22,6 @@ from torchrl_dceo.analysis.figures.curves import (
     switch_places,
 )
 from torchrl_dceo.analysis.figures.run import map_figures
-from torchrl_dceo.analysis.figures.style import agent_colours
 from torchrl_dceo.analysis.run_files import ANALYSIS_FILE, load_analysis
 from torchrl_dceo.analysis.statistics.comparison import (
     AgentRuns,

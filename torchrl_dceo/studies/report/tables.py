@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchrl_dceo.analysis.statistics.aggregates import Aggregate
+from torchrl_dceo.analysis.statistics import Aggregate
 from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
 from torchrl_dceo.analysis.statistics.improvement import Improvement
 from torchrl_dceo.analysis.statistics.tables import (

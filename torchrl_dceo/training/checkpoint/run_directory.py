@@ -26,8 +26,8 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 import torchrl_dceo
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.data.persistence import write_file
+from torchrl_dceo.settings import first_difference
 from torchrl_dceo.training.errors import NoRun, RunBusy, RunExists, RunRefused
-from torchrl_dceo.typos import first_difference
 
 __all__ = [
     "RunDirectory",

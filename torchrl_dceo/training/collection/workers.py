@@ -17,7 +17,7 @@ from torch import Tensor
 from torchrl.data import Composite, Unbounded
 from torchrl.envs import EnvBase, InitTracker, Transform, TransformedEnv
 
-from torchrl_dceo._fast.process import tune_process
+from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.envs import StateCounts, current_map, find_transform
 from torchrl_dceo.envs.grid.switching import hold_map, set_steps_made, steps_made

@@ -1,4 +1,4 @@
-"""``cic``: skills of contrastive intrinsic control (Laskin et al. 2022), as options."""
+"""``diayn`` and ``cic``: options that follow learned skills, in the frame of ``dceo_two_phase``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,31 @@ from torchrl_dceo.agents.builders import (
 )
 from torchrl_dceo.agents.configs import DiscoveryConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
-from torchrl_dceo.modules import CICReward, SkillScores
-from torchrl_dceo.objectives import CICLoss
+from torchrl_dceo.modules import CICReward, DIAYNReward, SkillScores
+from torchrl_dceo.objectives import CICLoss, DIAYNLoss
 from torchrl_dceo.settings import check_at_least, check_positive
+
+
+@dataclass
+class DIAYNConfig(DiscoveryConfig, OptionAgentConfig):
+    """Settings of ``diayn``: skills, main learner and the pretraining of ``dceo_two_phase``, as in the paper."""
+
+
+def make_diayn(env: EnvBase, config: DIAYNConfig) -> Agent:
+    """Builds the agent: discriminator and skills learn without reward first, then serve the main learner, frozen."""
+    net = centred(make_network_fn(env, config.network)(config.num_options), env, config)
+    discriminator = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["skill_logits"])
+    return make_option_agent(
+        env,
+        config,
+        {
+            "discriminator": Objective(DIAYNLoss(discriminator, successor="successor")),
+            "reward": Objective(DIAYNReward(discriminator, successor=config.option_successor)),
+        },
+        config.num_options,
+        discovery_frames=config.discovery_frames,
+        step_keys=("action", "option"),
+    )
 
 
 @dataclass

@@ -1,16 +1,53 @@
-"""My Way Home, sparse: a maze of rooms with one far goal."""
+"""3D environments in which the agent turns: Four Rooms of the package, and a longer one of ours."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from torchrl_dceo.envs.miniworld.base import MiniWorld3D
 
+from miniworld.envs.fourrooms import FourRooms  # isort: skip  (after base, which makes it importable)
+from typing import NamedTuple
+
+import numpy as np
+
 from miniworld.entity import Box  # isort: skip  (after base, which makes it importable)
 
-__all__ = ["HALLWAYS", "ROOMS", "MyWayHomeSparse"]
+__all__ = [
+    "HALLWAYS",
+    "ROOMS",
+    "MiniWorldFourRooms",
+    "MyWayHomeSparse",
+]
+
+WALLS = ("brick_wall", "wood", "marble", "cinder_blocks")
+
+
+class MiniWorldFourRooms(MiniWorld3D, FourRooms):
+    """The package's ``MiniWorld-FourRooms-v0``: four rooms in a ring, agent and red box anywhere.
+
+    Rooms, doors, places, moves and reward are the package's: 1 − 0.2 · steps / ``max_steps`` at the box, 0 elsewhere.
+    The four rooms look alike: what a view tells of the room is where its doors are, if one is in sight.
+
+    Args:
+        max_steps (int): Default: 250, as in the package.
+        distinct_walls (bool): gives each room walls of its own, so that a view tells the room. Default: ``False``,
+            as in the package.
+        **kwargs: those of :class:`~torchrl_dceo.envs.miniworld.base.MiniWorld3D`.
+    """
+
+    def __init__(
+        self, *, max_steps: int = 250, distinct_walls: bool = False, **kwargs: Any
+    ) -> None:
+        self.distinct_walls = distinct_walls
+        super().__init__(max_steps=max_steps, **kwargs)
+
+    def add_room(self, **kwargs: Any) -> Any:
+        """Adds a room, with the next of the walls if they are to differ."""
+        if self.distinct_walls:
+            kwargs["wall_tex"] = WALLS[len(self._made) % len(WALLS)]
+        return super().add_room(**kwargs)
+
 
 PITCH, HALF_ROOM, HALF_DOOR = 5.0, 1.75, 0.75
 
@@ -38,7 +75,11 @@ ROOMS = {
     "K": RoomPlan(2, 0, "cardboard", "concrete_tiles"),
     "L": RoomPlan(3, 0, "slime", "concrete"),
 }
+
+
 HALLWAYS = ("AB", "BC", "CG", "DH", "EI", "FG", "FJ", "GH", "IJ", "JK", "KL")
+
+
 START, GOAL = "I", "A"
 
 
