@@ -465,7 +465,8 @@ def main() -> None:
             rates = shown([1 / value for value in values], digits=0)
             print(
                 f"  {name:14s} {rates:>20s} {shown(values, 1e3, 3):>22s} "
-                f"{shown(ratios(values, plain)):>20s}"
+                f"{shown(ratios(values, plain)):>20s}",
+                flush=True,  # the next one takes minutes
             )
 
 

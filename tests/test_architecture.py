@@ -81,3 +81,17 @@ from torchrl_dceo.envs import GridWorldEnv, RubiksCubeEnv, make_env
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_losses_modules_and_replay_need_the_first_four_dependencies_alone():
+    """torch, torchrl, tensordict and gymnasium: the others are imported where they are used."""
+    code = f"""
+import sys
+for name in {OPTIONAL | {"hydra", "omegaconf", "ale_py", "minigrid", "yaml"}!r}:
+    sys.modules[name] = None
+import torchrl_dceo.objectives, torchrl_dceo.modules, torchrl_dceo.data
+"""
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr

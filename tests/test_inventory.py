@@ -43,8 +43,8 @@ RECIPES = (
     "escape_room maze miniworld_four_rooms miniworld_my_way_home montezuma nine_rooms nine_rooms_goal_switch "
     "nine_rooms_topology_switch obstructed_key representation rooms_with_obstacles rubiks_cube"
 )
-EXAMPLES = "compose demo offline rainbow resume reuse_options"
-RESEARCH = "attainable_climb learner_quality miniworld_bound option_quality perfect_options"
+EXAMPLES = "compose demo offline resume reuse_options"
+RESEARCH = "attainable_climb learner_quality miniworld_bound option_quality perfect_options rainbow"
 
 
 @pytest.mark.parametrize("part", PUBLIC)
