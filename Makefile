@@ -40,7 +40,7 @@ bench: $(VENV)/.installed
 chaos: $(VENV)/.installed
 	$(BIN)/python -W ignore tests/chaos --kills $(or $(KILLS),210)
 
-# The code broken on purpose in over a hundred places, each of which a test must notice: about half an hour.
+# The code broken on purpose in over a hundred places, each of which a test must notice: about ten minutes.
 mutants: $(VENV)/.installed
 	PYTHONPATH=tests:. $(BIN)/python -m mutants $(MUTANTS)
 
