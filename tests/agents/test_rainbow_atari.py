@@ -1,4 +1,4 @@
-"""Rainbow on Atari: a run that is interrupted goes on to the bit, emulator, priorities and frames included."""
+"""Rainbow on Atari: a run that is interrupted continues to the bit, emulator, priorities and frames included."""
 
 from __future__ import annotations
 

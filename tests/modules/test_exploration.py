@@ -39,7 +39,7 @@ def make_input(*shape: int, option: int = -1, is_init: bool = False, num_options
 
 
 def advance(td: TensorDict, explore) -> TensorDict:
-    """One step of behaviour without an environment: the state goes on, the main learner says 0 again."""
+    """One step of behaviour without an environment: the state continues, the main learner says 0 again."""
     td = explore(td)
     out = td.clone()
     td.update({"option": td["next", "option"], "action": torch.zeros_like(td["action"])})
@@ -226,7 +226,7 @@ def make_policy(**kwargs):
 
 @pytest.mark.parametrize("batch_size", [(), (3,), (2, 2)])
 def test_option_travels_through_the_collector(batch_size):
-    """The option that acts goes on to the next step, and never across the end of an episode."""
+    """The option that acts continues to the next step, and never across the end of an episode."""
     policy, explore = make_policy(eps_init=0.8, eps_end=0.8, option_prob=0.8, option_duration=5)
     env = explorers_env(explore, batch_size)
     check_env_specs(env)

@@ -336,7 +336,7 @@ MODULES = [
         _SHARES,
     ),
     Mutation(
-        "an option goes on in the next episode",
+        "an option continues in the next episode",
         "modules/exploration.py",
         "continues &= ~self._is_init(tensordict).view(option.shape)",
         "pass",
@@ -1004,7 +1004,7 @@ TABULAR = [
         ("tabular/test_run.py::test_the_count_bonus_is_beta_over_root_n_of_the_next_state",),
     ),
     Mutation(
-        "a two-phase run goes on discovering",
+        "a two-phase run continues discovering",
         "tabular/run.py",
         'discovers = discovery or self.method == "ceo"',
         "discovers = self.cycle is not None",

@@ -1,4 +1,4 @@
-"""A study of many runs: what fails is said and repaired, what is done is not repeated, what is stopped goes on."""
+"""A study of many runs: what fails is said and repaired, what is done is not repeated, what is stopped continues."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_killed_worker_is_replaced(kind, caplog):
     assert killed and row["frames"] == 600
     (message,) = [r.message for r in caplog.records if "replaced" in r.message]
     assert message == (
-        "worker 1 was killed by signal 9: all workers are replaced, and the run goes on with new episodes"
+        "worker 1 was killed by signal 9: all workers are replaced, and the run continues with new episodes"
     )
     check_rows(trainer.replay)
     # The new workers live other lives than those before.

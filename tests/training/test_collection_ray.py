@@ -72,7 +72,7 @@ def test_a_killed_actor_is_replaced(caplog):
         row = trainer.run()
     (message,) = [r.message for r in caplog.records if "replaced" in r.message]
     assert message == (
-        "the Ray actor of worker 0 has died: all workers are replaced, and the run goes on with new episodes"
+        "the Ray actor of worker 0 has died: all workers are replaced, and the run continues with new episodes"
     )
     assert killed and row["frames"] == 800
     stored = trainer.replay.transitions()

@@ -200,7 +200,7 @@ def test_the_best_evaluated_checkpoint_is_kept(tmp_path, monkeypatch):
     best = trainer.checkpoints.load_best()
     assert best["counters"]["frames"] == 800 and best["last_row"]["eval_return"] == 2.0
     assert trainer.best_return == trainer.checkpoints.load_latest()["best_return"] == 2.0
-    # A resumed run goes on from the newest, and knows the best.
+    # A resumed run continues from the newest, and knows the best.
     again = Trainer(vector_agent(env), env, config, eval_env=faulty((2,)), run_dir=tmp_path)
     with contextlib.closing(again):
         assert again.resume() == 1200 and again.best_return == 2.0

@@ -1,4 +1,4 @@
-"""A world that changes: nothing of the agent does, evaluation follows, and a killed run goes on across the change."""
+"""A world that changes: nothing of the agent does, evaluation follows, and a killed run continues across the change."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class DirectRollout:
         entries: Entries = following._tensordict
         preset = root.get("next")
         if preset is not None:
-            # The policy has set entries of the next step, e.g. the option that goes on.
+            # The policy has set entries of the next step, e.g. the option that continues.
             for key, value in preset.items():
                 entries.setdefault(key, value)
         for step in self._transforms:

@@ -49,7 +49,7 @@ class Phase:
         name (str): how logs call it.
         frames (int, optional): how long it lasts; ``None`` for the rest of the run.
         objectives (sequence of str, optional): the agent's objectives that learn; ``None`` for all.
-        reward_free (bool): whether the world has no goal and nothing ends at it.
+        reward_free (bool): whether the environment has no goal and nothing ends at it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a run leaves behind for its pictures: one file of arrays, and its log."""
+"""What a run leaves behind for its images: one file of arrays, and its log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunAnalysis:
     """What :func:`load_analysis` returns. ``None`` is what the run did not have.
 
     Attributes:
-        env (dict): what the world was: its ``name``; for a grid also its ``map``, as text, and its ``slip``.
+        env (dict): what the environment was: its ``name``; for a grid also its ``map``, as text, and its ``slip``.
         counts (Tensor): how often each state was visited, int64 ``[S]``.
         representation (Tensor): f in every state, ``[S, d]``.
         option_values (Tensor): the options' action values in every state, ``[S, N, A]``.
@@ -51,7 +51,7 @@ class RunAnalysis:
 
     @cached_property
     def grid(self) -> GridWorldEnv | None:
-        """The world, built again, if it was a grid."""
+        """The environment, built again, if it was a grid."""
         if "map" not in self.env:
             return None
         return GridWorldEnv(self.env["map"], slip=self.env["slip"], observation="xy", seed=0)
@@ -70,7 +70,7 @@ def save_analysis(
 
     Args:
         run_dir (path-like): the run's directory.
-        env (EnvBase): its world. Networks are only evaluated in worlds that can list their states.
+        env (EnvBase): its environment. Networks are only evaluated in environments that can list their states.
         encoder (TensorDictModuleBase, optional): the representation f.
         option_actor (TensorDictModuleBase, optional): the options.
         counts (Tensor, optional): how often each state was visited, ``[S]``.

@@ -149,7 +149,7 @@ def save_state(
             ``None`` and lists of those.
 
     Keyword Args:
-        compress (bool, optional): write large tensors that shrink well (pictures of grid worlds: to a
+        compress (bool, optional): write large tensors that shrink well (images of grid environments: to a
             thirtieth) with zlib's fastest level, which takes no longer than a disk. Default: ``False``.
 
     Examples:

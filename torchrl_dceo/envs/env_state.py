@@ -46,7 +46,7 @@ def pack_generator(generator: np.random.Generator) -> np.ndarray:
 
 
 def unpack_generator(words: np.ndarray) -> np.random.Generator:
-    """Returns a generator that goes on where the packed one was."""
+    """Returns a generator that continues where the packed one was."""
     values = np.asarray(words, dtype=np.int64).view(np.uint64).tolist()
     bits = np.random.PCG64()
     bits.state = {

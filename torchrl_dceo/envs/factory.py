@@ -1,4 +1,4 @@
-"""``make_env``: any world by its name, with the transforms that the recipes need."""
+"""``make_env``: any environment by its name, with the transforms that the recipes need."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _RECIPE = "_torchrl_dceo_recipe"
 _MAP_CHARACTERS = set("#. SGX\n")
 # Half of the million frames of the grid recipes; the paper says "a certain number".
 _SWITCH_STEPS = 500_000
-# Given by make_env, or no setting of a world.
+# Given by make_env, or no setting of an environment.
 _NOT_SETTINGS = {"self", "batch_size", "seed", "device", "layout", "layouts"}
 _NOT_MINIGRID = {"rows", "mission", "actions", "observation", "render_tile_size"}
 
 
 class _World(NamedTuple):
-    """How to build a world: ``build(batch_size=…, device=…, **settings)``."""
+    """How to build an environment: ``build(batch_size=…, device=…, **settings)``."""
 
     build: Callable[..., EnvBase]
     settings: frozenset[str]
@@ -89,7 +89,7 @@ def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
 def _side_by_side(
     name: str, make: Callable[[], EnvBase], batch_size: torch.Size, parallel: bool
 ) -> EnvBase:
-    """Worlds that cannot batch themselves: one as it is, several in this process or in one each."""
+    """Environments that cannot batch themselves: one as it is, several in this process or in one each."""
     if not batch_size:
         return make()
     if len(batch_size) > 1:
@@ -98,7 +98,7 @@ def _side_by_side(
 
 
 def _minigrid(name: str) -> _World:
-    # MiniGrid takes a second to import: only when one of its worlds is asked for.
+    # MiniGrid takes a second to import: only when one of its environments is asked for.
     from torchrl_dceo.envs.minigrid import WORLDS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
@@ -193,7 +193,7 @@ def list_envs() -> list[str]:
 
 
 def env_settings(name: str | Path | Layout) -> list[str]:
-    """Returns the settings that a world accepts in :func:`make_env`, besides those of all worlds.
+    """Returns the settings that an environment accepts in :func:`make_env`, besides those of all environments.
 
     Examples:
         >>> from torchrl_dceo.envs import env_settings
@@ -286,23 +286,23 @@ def make_env(
     step_counter: bool = False,
     **settings: Any,
 ) -> TransformedEnv:
-    """Builds any world with the transforms that the recipes need.
+    """Builds any environment with the transforms that the recipes need.
 
-    Navigation worlds, their switching variants and the cube are batched tensors; the object worlds
+    Navigation environments, their switching variants and the cube are batched tensors; the object environments
     are MiniGrid environments, several of them run by TorchRL's ``SerialEnv`` (or ``ParallelEnv``); Atari
     games are emulators. All of them have ``pixels`` (or ``observation``), ``state_id``, ``is_init`` and
     ``episode_reward``, categorical actions, and work with TorchRL's collectors.
 
     Args:
         name (str, Path or Layout): one of :func:`list_envs`; a gymnasium id of this package
-            (``"torchrl_dceo/NineRooms-v0"``) for the MiniGrid version of a world; any other Atari game
+            (``"torchrl_dceo/NineRooms-v0"``) for the MiniGrid version of an environment; any other Atari game
             (``"Atari/Pong"``); a map, as text or as the path of a file; or ``"gym"`` for any other environment, with
             ``id="CartPole-v1"`` or ``entry_point="package.module:make"``, see
             :func:`~torchrl_dceo.envs.gym.make_gym_env`.
 
     Keyword Args:
         batch_size (int or Sequence[int]): how many environments; ``()`` for one without batch
-            dimension. Object worlds: one dimension at most. Default: ``()``.
+            dimension. Object environments: one dimension at most. Default: ``()``.
         seed (int, optional): by default drawn from torch's global generator.
         device (torch.device or str): Default: ``"cpu"``.
         visits (str or StateCounts, optional): ``"counts"`` appends a
@@ -311,10 +311,10 @@ def make_env(
             is cloned, so that all environments built with it share its table. Find the transform
             with :func:`~torchrl_dceo.envs.find_transform`.
         step_counter (bool): appends a ``StepCounter`` (entry ``step_count``). Default: ``False``.
-        **settings: the world's own, see :func:`env_settings`: ``slip``, ``max_steps``, ``coverage`` (no
+        **settings: the environment's own, see :func:`env_settings`: ``slip``, ``max_steps``, ``coverage`` (no
             reward and no goal) for all of them; ``observation``, ``tile_size``, ``goal_visible``, ``goals``,
             ``starts`` for grids; ``room_size``, ``switch_steps``, ``max_depth``, ``num_obstacles``, …;
-            ``parallel=True`` runs object worlds in processes of their own. Of Atari games, those of
+            ``parallel=True`` runs object environments in processes of their own. Of Atari games, those of
             :class:`~torchrl_dceo.envs.atari.env.AtariEnv`; ``clip_rewards`` (default ``True``: to [-1, 1] for
             learning, while ``episode_reward`` stays true); ``vector=True`` for ALE's threads, see
             :class:`~torchrl_dceo.envs.atari.vector.AtariVectorEnv`, with ``num_threads``.

@@ -275,11 +275,11 @@ class OptionActionWrapper(gymnasium.Wrapper):
 class GymWorldEnv(GymEnv):
     """``GymEnv`` of a registered world that counts its states and saves itself, with categorical actions on the CPU.
 
-    The world has ``num_states``, and ``get_state`` and ``set_state`` of plain numbers and arrays.
+    The environment has ``num_states``, and ``get_state`` and ``set_state`` of plain numbers and arrays.
 
     Args:
-        registered (str): the id under which gymnasium knows the world.
-        **kwargs: the arguments of the world, and those of ``GymEnv`` such as ``device``.
+        registered (str): the id under which gymnasium knows the environment.
+        **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
 
     Examples:
         >>> from torchrl_dceo.envs.gym import GymWorldEnv
@@ -309,23 +309,23 @@ class GymWorldEnv(GymEnv):
         return {key: torch.as_tensor(value) for key, value in self.world.get_state().items()}
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
+        """Restores what :meth:`get_env_state` returned: the run continues as if never interrupted."""
         arrays = {key: value.cpu().numpy().copy() for key, value in state.items()}
         self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
 
 
 class MiniGridWorldEnv(GymWorldEnv):
-    """One MiniGrid world of this package under TorchRL: categorical actions, pixels, ``state_id``.
+    """One MiniGrid environment of this package under TorchRL: categorical actions, pixels, ``state_id``.
 
-    It is ``GymEnv`` of the registered world, with what the table-driven worlds offer too:
-    ``num_states``, saving and restoring in mid-episode, and a picture for people. Several at once:
+    It is ``GymEnv`` of the registered environment, with what the table-driven environments offer too:
+    ``num_states``, saving and restoring in mid-episode, and an image for people. Several at once:
     TorchRL's ``SerialEnv`` or ``ParallelEnv``, or
     :func:`make_env(name, batch_size=n) <torchrl_dceo.envs.make_env>`.
 
     Args:
         name (str): ``"EscapeRoom"``, ``"RoomsWithObstacles"``, …, see
             :data:`torchrl_dceo.envs.minigrid.WORLDS`.
-        **kwargs: the arguments of the world, and those of ``GymEnv`` such as ``device``.
+        **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
 
     Examples:
         >>> from torchrl_dceo.envs.gym import MiniGridWorldEnv
@@ -348,7 +348,7 @@ class MiniGridWorldEnv(GymWorldEnv):
         return self._env.unwrapped
 
     def render(self, *, tile_size: int = 16) -> Tensor:
-        """Returns an RGB picture for people with the goal in it, ``uint8 [H, W, 3]``."""
+        """Returns an RGB image for people with the goal in it, ``uint8 [H, W, 3]``."""
         world = self.world
         kinds = torch.as_tensor(world.cells, dtype=torch.int64)
         agent = "agent" if world.carrying is None else "agent_with_key"
@@ -358,19 +358,19 @@ class MiniGridWorldEnv(GymWorldEnv):
 
 
 class MiniWorldEnv3D(GymWorldEnv):
-    """One MiniWorld world of this package under TorchRL: categorical actions, ``pixels``, ``state_id``, ``pose``.
+    """One MiniWorld environment of this package under TorchRL: categorical actions, ``pixels``, ``state_id``, ``pose``.
 
     It is ``GymEnv`` of the registered world, with what the other worlds offer too: ``num_states``, saving and
-    restoring in mid-episode, and a picture for people. Needs the extra ``miniworld`` and Mesa's libraries.
+    restoring in mid-episode, and an image for people. Needs the extra ``miniworld`` and Mesa's libraries.
 
     Args:
         name (str): ``"MiniWorldFourRoomsStrafe"``, ``"MyWayHomeSparseStrafe"``, ``"MiniWorldFourRooms"`` or
             ``"MyWayHomeSparse"``.
-        **kwargs: the arguments of the world, and those of ``GymEnv`` such as ``device``.
+        **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        # Here, so that a worker process that is handed this class registers the worlds too.
+        # Here, so that a worker process that is handed this class registers the environments too.
         from torchrl_dceo.envs.miniworld import WORLDS
 
         if name not in WORLDS:
@@ -384,12 +384,12 @@ class MiniWorldEnv3D(GymWorldEnv):
         return self._env.unwrapped
 
     def another(self, **settings: Any) -> MiniWorldEnv3D:
-        """A new environment of the same world, with some settings changed."""
+        """A new environment of the same environment, with some settings changed."""
         name, kwargs = self._made_with
         return MiniWorldEnv3D(name, **{**kwargs, **settings})
 
     def render(self, *, top: bool = False) -> Tensor:
-        """Returns an RGB picture for people, ``uint8 [600, 800, 3]``: the agent's view, or the world from above."""
+        """Returns an RGB image for people, ``uint8 [600, 800, 3]``: the agent's view, or the environment from above."""
         world = self.world
         draw = world.render_top_view if top else world.render_obs
         return torch.from_numpy(draw(world.vis_fb))

@@ -11,7 +11,7 @@ APT_PACKAGES = "libegl1 libgl1 libglu1-mesa"
 
 
 def import_miniworld() -> None:
-    """Imports MiniWorld for rendering into memory; its worlds can be imported afterwards.
+    """Imports MiniWorld for rendering into memory; its environments can be imported afterwards.
 
     What the environment variables ``PYGLET_HEADLESS`` and ``LP_NUM_THREADS`` already say is kept. They are read when
     pyglet and Mesa are first loaded, so this goes before any other import of them in the process.
@@ -20,14 +20,14 @@ def import_miniworld() -> None:
         ImportError: one sentence that says what to install.
     """
     os.environ.setdefault("PYGLET_HEADLESS", "1")
-    # Mesa's software renderer would hand these small pictures to threads of its own: waiting for them takes longer than
+    # Mesa's software renderer would hand these small images to threads of its own: waiting for them takes longer than
     # drawing, and they compete with the other environments.
     os.environ.setdefault("LP_NUM_THREADS", "0")
     try:
         import pyglet
     except ImportError as error:
         raise _no_package(error) from None
-    # pyglet asks for errors after each of the hundreds of calls that draw a picture, unless it is told before its
+    # pyglet asks for errors after each of the hundreds of calls that draw an image, unless it is told before its
     # OpenGL part loads.
     pyglet.options["debug_gl"] = False
     try:

@@ -1,4 +1,4 @@
-"""Play a world by hand: ``python -m torchrl_dceo.envs.play EscapeRoom``, in the terminal or a window."""
+"""Play an environment by hand: ``python -m torchrl_dceo.envs.play EscapeRoom``, in the terminal or a window."""
 # ruff: noqa: T201  (a command for people: printing is what it is for)
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LETTERS = {
 
 
 def draw_ansi(world: MiniGridWorld) -> str:
-    """Returns the world as coloured text, two characters a cell, with the goal even if it is hidden.
+    """Returns the environment as coloured text, two characters a cell, with the goal even if it is hidden.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import EscapeRoom
@@ -95,7 +95,7 @@ def play(
     """Plays with the given keys until they end or one of them quits.
 
     Args:
-        env (gym.Env): one of the worlds, wrapped or not.
+        env (gym.Env): one of the environments, wrapped or not.
         keys (Iterable[str]): as :func:`decode_keys` names them.
         show (Callable): called with one line of text whenever there is something new to see.
 

@@ -95,7 +95,7 @@ class Slip:
         return {"generator": self._block_state.clone(), "used": torch.tensor(self._used)}
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Goes on from where :meth:`get_state` was called, by drawing that block again."""
+        """Continues from where :meth:`get_state` was called, by drawing that block again."""
         self._generator.set_state(state["generator"].cpu())
         self._next_block()
         self._used = int(state["used"])
@@ -114,8 +114,8 @@ class TableEnv(CompleteSteps, EnvBase):
     time limit does). Without goals (``goals=None``) no reward is given and nothing terminates: the
     coverage mode.
 
-    A world is a subclass that builds its tables, hands them to this constructor and says with
-    :meth:`observe` what a state looks like. Worlds that change with time override :meth:`_move`,
+    An environment is a subclass that builds its tables, hands them to this constructor and says with
+    :meth:`observe` what a state looks like. Environments that change with time override :meth:`_move`,
     :meth:`_reached_goal` or :meth:`_draw_start`; ``self._env_steps`` counts the steps of each
     environment over all its episodes.
 
@@ -237,21 +237,21 @@ class TableEnv(CompleteSteps, EnvBase):
             device=device,
         )
 
-    # What a world says, or may say
+    # What an environment says, or may say
 
     def observe(self, state_ids: Tensor) -> Tensor:
         """Returns what the agent sees in each state: ``[*state_ids.shape, *observation.shape]``."""
         raise NotImplementedError
 
     def render(self, state_ids: Tensor | None = None) -> Tensor:
-        """Returns an RGB picture for people, ``uint8 [*B, H, W, 3]``.
+        """Returns an RGB image for people, ``uint8 [*B, H, W, 3]``.
 
         Of the current states, or of ``state_ids`` (any shape ``B``).
         """
         raise NotImplementedError
 
     # take, not indexing: a tensor without dimensions as index gives a view of the table, and who
-    # writes into a step's result must not change the world.
+    # writes into a step's result must not change the environment.
 
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
         return self._moves.take(torch.add(action, state, alpha=self.num_actions))
@@ -366,7 +366,7 @@ class TableEnv(CompleteSteps, EnvBase):
         }
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run goes on as if never interrupted."""
+        """Restores what :meth:`get_env_state` returned: the run continues as if never interrupted."""
         for key in ("state_id", "elapsed", "env_steps"):
             if state[key].shape != self.batch_size:
                 raise ValueError(

@@ -193,7 +193,7 @@ class StateCounts(Transform):
 
     @property
     def counts(self) -> Tensor:
-        """n(s), int64 ``[num_states]``: the table itself, which goes on counting."""
+        """n(s), int64 ``[num_states]``: the table itself, which continues counting."""
         return self._table.values
 
     @property

@@ -202,7 +202,7 @@ class RayExecutor(Executor):
             except ConnectionError as error:
                 first = str(error).splitlines()[0]
                 raise ValueError(f"there is no Ray cluster at {address}: {first}") from None
-        # Never again by Ray itself: the study says what failed, and its next call goes on.
+        # Never again by Ray itself: the study says what failed, and its next call continues.
         self._task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0)(_work)
         self._started: list[tuple[Path, Any]] = []
 
@@ -245,7 +245,7 @@ class SlurmExecutor(Executor):
     """A job array with a task for each run.
 
     Runs go on when the study's own process ends, and the next call finds them in the queue again. A job that reaches
-    its time limit or is preempted is queued again, and its run goes on from its newest checkpoint.
+    its time limit or is preempted is queued again, and its run continues from its newest checkpoint.
 
     Args:
         folder (Path): where submitit keeps scripts and outputs; on a disk that all nodes see, as the runs.

@@ -37,7 +37,7 @@ class Results:
     Attributes:
         folder (Path): where.
         figures (list of Path): of runs of agents, one for each environment.
-        pictures (list of Path): of scripts.
+        images (list of Path): of scripts.
         tables (list of Path): of scripts.
         page (Path, optional): the report, if it could be made.
         missing (list of str): a sentence for each thing that could not be made.
@@ -114,7 +114,7 @@ def _compare(study: StudyRun, results: Results) -> None:
 
 
 def _copy(source: Path, target: Path, results: Results) -> None:
-    """Pictures and tables of a script."""
+    """Images and tables of a script."""
     for path in sorted(source.rglob("*")):
         known = {".png": results.pictures, ".csv": results.tables}.get(path.suffix)
         if known is None or path.stat().st_size > _LARGEST_TABLE:

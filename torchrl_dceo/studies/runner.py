@@ -236,7 +236,7 @@ class _Loop:
             reason = f"its worker ended early: {how}"
             try:
                 mark_failed(folder, reason)
-            except OSError as error:  # a full disk: the study goes on without the file
+            except OSError as error:  # a full disk: the study continues without the file
                 return replace(run, state="failed", reason=f"{reason} ({error.strerror})")
             run = read_run(folder)
         return run

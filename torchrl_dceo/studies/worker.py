@@ -2,7 +2,7 @@
 
 Needs the standard library alone and nothing of the package, so it starts at once wherever Python is: as a process of
 this machine, in a Slurm job, in a Ray task. It reads ``job.json``, holds ``job.lock`` as long as the run lives, starts
-the run (or goes on with it, if it was begun), writes what it says to ``log.txt`` and how it ended to ``state.json``.
+the run (or continues with it, if it was begun), writes what it says to ``log.txt`` and how it ended to ``state.json``.
 """
 
 from __future__ import annotations

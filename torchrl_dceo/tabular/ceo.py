@@ -76,7 +76,7 @@ def solve_options(
         raise ValueError(f"gamma must lie in [0, 1), got {gamma}")
     num_seeds, num_states, num_actions, slots = probabilities.shape
     num_options = eigenvectors.shape[-1]
-    # Seeds side by side as one large world, and of it only the states that were left at least once.
+    # Seeds side by side as one large environment, and of it only the states that were left at least once.
     offsets = torch.arange(num_seeds).view(-1, 1, 1) * num_states
     following = (successors + offsets).view(-1, slots)
     matrices = probabilities.reshape(-1, num_actions, slots)

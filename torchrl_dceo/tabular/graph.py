@@ -57,7 +57,7 @@ class TransitionGraph:
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.num_seeds, self.num_states, self.num_actions = num_seeds, num_states, num_actions
-        slots = num_actions  # enough for a world whose only noise is a random action
+        slots = num_actions  # enough for an environment whose only noise is a random action
         self.successors = torch.full((num_seeds, num_states, slots), _NONE)
         self.counts = torch.zeros(num_seeds, num_states, num_actions, slots, dtype=torch.int64)
         self.seen = torch.zeros(num_seeds, num_states, dtype=torch.bool)

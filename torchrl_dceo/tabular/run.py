@@ -1,4 +1,4 @@
-"""``run_tabular``: one method in one world, all seeds at once."""
+"""``run_tabular``: one method in one environment, all seeds at once."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def run_tabular(
 
     Args:
         method (str): one of :data:`METHODS`.
-        env (TableEnv): the world, one environment a seed: batch size ``[B]``.
+        env (TableEnv): the environment, one environment a seed: batch size ``[B]``.
         config (TabularConfig or sequence of them): the settings; several, one for each seed, may differ in
             ``eps``, ``option_prob``, ``num_options`` and ``bonus_scale``, so that a search is one run.
 
     Keyword Args:
-        discovery_env (TableEnv, optional): the world without reward, for ``ceo_two_phase``.
+        discovery_env (TableEnv, optional): the environment without reward, for ``ceo_two_phase``.
         eval_env (TableEnv, optional): for greedy evaluations: batch size ``[B, episodes]``.
         on_step (callable, optional): is called with the steps done and the measures, after each step.
         stop_when_covered (bool): ends the run when every seed has visited every state.
@@ -222,7 +222,7 @@ class _Run:
         return TensorDictSequential(*modules, explorer)
 
     def go(self, env: TableEnv, until: int, *, discovery: bool = False) -> None:
-        """Acts in a world, from its start, until so many steps are done in all.
+        """Acts in an environment, from its start, until so many steps are done in all.
 
         In a discovery the options are found with ε = 1 and nothing is learned.
         """
@@ -232,7 +232,7 @@ class _Run:
         self.measures.started(step.get("state_id"))
         while self.steps < until:
             policy(step)
-            # The explorer's state goes on at the root, which the environment carries to the next step.
+            # The explorer's state continues at the root, which the environment carries to the next step.
             step.pop("next", None)
             now, step = env.step_and_maybe_reset(step)
             self.steps += 1

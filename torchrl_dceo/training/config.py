@@ -88,7 +88,7 @@ CollectorKind = Literal["single", "multi_sync", "multi_async", "ray"]
 
 @dataclass
 class CollectorConfig:
-    """Who makes the steps.
+    """How transitions are collected.
 
     ``single``: this process, between updates; the only one that is exact to the last bit when resumed. ``multi_sync``:
     worker processes, all at once while the learner waits, reproducible. ``multi_async``: worker processes that go on

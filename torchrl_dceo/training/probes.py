@@ -1,4 +1,4 @@
-"""Measures of what was learned, taken at every evaluation, on worlds whose states can be listed."""
+"""Measures of what was learned, taken at every evaluation, on environments whose states can be listed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SpectrumProbe:
       whatever the scale of f, for objectives that do not fix it.
 
     Args:
-        max_states (int): larger worlds are left out, as their exact spectrum takes too long. Default: 2000.
+        max_states (int): larger environments are left out, as their exact spectrum takes too long. Default: 2000.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -103,7 +103,7 @@ class SpectrumProbe:
 
     def __init__(self, max_states: int = 2000) -> None:
         self.max_states = max_states
-        # The last world's spectrum: worlds that change have a new one.
+        # The last environment's spectrum: environments that change have a new one.
         self._exact: tuple[Tensor, int, Tensor, Tensor] | None = None
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
@@ -232,7 +232,7 @@ def _step_rewards(reward: DIAYNReward | CICReward, world: TableEnv, following: T
 
 
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
-    """Stores what the pictures of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
+    """Stores what the images of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
 
     The visits are those of training, discovery included. In a first-person world the view from above and a film of an
     option are stored too, see :func:`~torchrl_dceo.analysis.figures.birds_eye_figures.save_first_person`.

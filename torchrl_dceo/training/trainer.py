@@ -48,18 +48,18 @@ class Trainer(Resumable):
 
     Args:
         agent (Agent): how it acts and what it learns.
-        env (EnvBase): the world; batched or not.
+        env (EnvBase): the environment; batched or not.
         config (TrainConfig): how long and how often.
 
     Keyword Args:
         eval_env (EnvBase, optional): a batch of environments for greedy evaluation, one episode each.
-        discovery_env (EnvBase, optional): the world without reward, for agents that have such a phase.
+        discovery_env (EnvBase, optional): the environment without reward, for agents that have such a phase.
         run_dir (path-like, optional): where log and checkpoints go; nothing is written without it.
         settings (mapping, optional): what the run was made from, e.g. a recipe's config: kept with the checkpoints
             and compared when the run is resumed, besides all that is known of agent and environments.
         probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
         logs (sequence of Log, optional): get each row as well, by ``write(row)``, after the CSV file.
-        collection (CollectorConfig, optional): who makes the steps. Default: this process.
+        collection (CollectorConfig, optional): how transitions are collected. Default: this process.
         worker_env (callable, optional): builds the environments of a worker, ``worker_env(batch_size=…, seed=…)``, and
             with ``coverage=True`` those without reward: ``functools.partial(make_env, "NineRooms")``, say. Needed with
             workers; the other environments are then never stepped, and stand for the workers'.
@@ -105,7 +105,7 @@ class Trainer(Resumable):
         )
         check_policy(agent, self.env)
         if self.discovery_env is not None:
-            # Discovery comes before any change of the world.
+            # Discovery comes before any change of the environment.
             follow_map(self.discovery_env, self.env)
         self.replay = agent.replay.make(
             self.env,

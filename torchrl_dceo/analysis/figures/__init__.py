@@ -1,4 +1,4 @@
-"""One palette and one page for every picture."""
+"""One palette and one page for every image."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLOURS = {
     "third": "#2a9d8f",
     "fourth": "#edae49",
 }
-"""What each thing is drawn in, in every picture."""
+"""What each thing is drawn in, in every image."""
 _AGENTS = {
     "dceo": "#2a6f97",
     "dceo_two_phase": "#2a9d8f",

@@ -71,7 +71,7 @@ def look_from_above(
     """Places the agent on a grid of positions with a fixed heading, and evaluates a network on what it sees there.
 
     Args:
-        module (TensorDictModuleBase, optional): reads the pictures; its first output is taken. ``None``: no values.
+        module (TensorDictModuleBase, optional): reads the images; its first output is taken. ``None``: no values.
         world (MiniWorld3D): the world. The agent is back in its place afterwards.
 
     Keyword Args:

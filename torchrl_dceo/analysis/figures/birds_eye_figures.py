@@ -1,4 +1,4 @@
-"""Pictures of first-person worlds from above, and films of what an option sees."""
+"""Images of first-person environments from above, and films of what an option sees."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _shade(axes: Axes, view: BirdsEye, values: np.ndarray) -> None:
     """Colours the floor: white at the mean, blue below, red above."""
     image = np.full(view.free.shape, np.nan)
     image[view.free] = values - values.mean()
-    # Without rows and columns that nobody can stand in, so that the picture fits its extent.
+    # Without rows and columns that nobody can stand in, so that the image fits its extent.
     image = image[view.free.any(1)][:, view.free.any(0)].T
     limit = float(np.nanmax(np.abs(image))) or 1.0
     axes.imshow(image, cmap=colormap("signed"), vmin=-limit, vmax=limit, extent=_extent(view))
@@ -98,7 +98,7 @@ def draw_birds_eye(
         first (int): the first output to draw, from 0 on. Default: 1, the first that is not constant.
         count (int): how many. Default: 2.
         notes (sequence of str): a line more for each panel's title.
-        title (str): of the picture.
+        title (str): of the image.
     """
     count = min(count, view.values.shape[1] - first)
     aspect = view.free.shape[1] / view.free.shape[0]
@@ -125,7 +125,7 @@ def draw_option_ways(view: BirdsEye, *, title: str = "Where options lead, greedi
         view (BirdsEye): with ``ways``, and with ``followed`` for the colours of the floor.
 
     Keyword Args:
-        title (str): of the picture.
+        title (str): of the image.
     """
     if view.ways is None:
         raise ValueError("this view from above holds no ways of options")
@@ -185,10 +185,10 @@ def save_film(
 
 
 def first_person_world(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
-    """A new world like the one beneath an environment's transforms, or ``None`` if that is no first-person one.
+    """A new environment like the one beneath an environment's transforms, or ``None`` if that is no first-person one.
 
     Args:
-        env (EnvBase): any environment, also of several worlds, in this process or in others.
+        env (EnvBase): any environment, also of several environments, in this process or in others.
         **settings: what shall be different, e.g. ``coverage=True``.
     """
     while isinstance(env, TransformedEnv):
@@ -211,7 +211,7 @@ def save_first_person(
 
     Args:
         run_dir (Path): the run's directory.
-        env (EnvBase): its environment; nothing is done if it is no first-person world.
+        env (EnvBase): its environment; nothing is done if it is no first-person environment.
         reward (EigenReward, optional): what its options climb, with the representation f.
         option_actor (TensorDictModuleBase, optional): the options.
 

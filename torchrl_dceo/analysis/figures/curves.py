@@ -200,13 +200,13 @@ def _phases(axes: Axes, progress: Progress) -> None:
 
 
 def _switches(axes: Axes, progress: Progress) -> None:
-    """A line where the world changes."""
+    """A line where the environment changes."""
     for place in switch_places(progress):
         mark_switch(axes, place)
 
 
 def switch_places(progress: Progress, x: str = "frames") -> list[float]:
-    """Where a run's world has changed, by the column ``map``: the last row of each map but the last.
+    """Where a run's environment has changed, by the column ``map``: the last row of each map but the last.
 
     Examples:
         >>> from torchrl_dceo.analysis.figures.curves import switch_places
@@ -241,7 +241,7 @@ def _points(progress: Progress, name: str) -> tuple[list[float], list[float]]:
 
 
 def _smooth_stretches(progress: Progress, frames: list[float], values: list[float]) -> list[float]:
-    """Each stretch between two changes of the world by itself: the return must not seem to fall before one."""
+    """Each stretch between two changes of the environment by itself: the return must not seem to fall before one."""
     ends = [sum(frame <= place for frame in frames) for place in switch_places(progress)]
     cuts = [0, *ends, len(values)]
     return [v for a, b in itertools.pairwise(cuts) for v in _smooth(values[a:b])]

@@ -41,7 +41,7 @@ __all__ = [
     "show_marks",
 ]
 
-# A world that starts anywhere would be all marks.
+# An environment that starts anywhere would be all marks.
 _MOST_STARTS = 4
 
 
@@ -163,7 +163,7 @@ def draw_visits(layout: Layout, counts: Tensor, title: str = "State visitation")
     Args:
         layout (Layout): the map.
         counts (Tensor): ``[S]``.
-        title (str): of the picture.
+        title (str): of the image.
 
     Examples:
         >>> import torch
@@ -240,7 +240,7 @@ def draw_options(
     A ring marks the top of the function that the option climbs.
 
     Args:
-        env (GridWorldEnv): the world.
+        env (GridWorldEnv): the environment.
         option_values (Tensor): ``[S, N, A]``.
         followed (Tensor, optional): the function that each option climbs, ``[S, N]``.
         climb (OptionClimb, optional): how well it does so, for the titles.

@@ -84,14 +84,14 @@ def draw_position_values(
     columns: int = 3,
     size: float = 7.0,
 ) -> Path:
-    """Draws each function as coloured dots over a picture: blue where it is lowest, red where it is highest.
+    """Draws each function as coloured dots over an image: blue where it is lowest, red where it is highest.
 
     The colours span the middle 98% of a function's values, so that one odd place does not pale the others, with white
     at its median.
 
     Args:
-        picture (Tensor): RGB, uint8 ``[H, W, 3]``.
-        pixels (Tensor): where each place is on the picture, (column, row), ``[P, 2]``.
+        image (Tensor): RGB, uint8 ``[H, W, 3]``.
+        pixels (Tensor): where each place is on the image, (column, row), ``[P, 2]``.
         values (Tensor): ``[P, d]``.
         path (str or Path): the PNG to write.
 
@@ -213,7 +213,7 @@ def draw_object_eigenfunctions(
         layout (Layout): from :func:`object_layout`.
         panels (sequence): for each function its name and the maps, each with a title and a value a position ``[P]``,
             NaN for positions that do not occur.
-        picture (Tensor): the world for people, uint8 ``[H, W, 3]``.
+        image (Tensor): the environment for people, uint8 ``[H, W, 3]``.
         title (str): of the figure.
         note (str, optional): below it.
 

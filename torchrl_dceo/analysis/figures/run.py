@@ -125,7 +125,7 @@ def draw_rollout(
 
     Keyword Args:
         title (str): of the strip.
-        pictures (int): how many at most. Default: 5.
+        images (int): how many at most. Default: 5.
 
     Examples:
         >>> from torchrl_dceo.analysis import draw_rollout
@@ -264,13 +264,13 @@ def _figures_without_map(stored: RunAnalysis, progress: Progress) -> dict[str, F
 
 
 def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
-    """Draws what a run stored on the map of its world: ``visits``, ``eigenfunctions`` and ``options``.
+    """Draws what a run stored on the map of its environment: ``visits``, ``eigenfunctions`` and ``options``.
 
     Args:
         stored (RunAnalysis): from :func:`~torchrl_dceo.analysis.load_analysis`.
 
     Returns:
-        dict of str to Figure: those it has the numbers for; none if its world is no grid.
+        dict of str to Figure: those it has the numbers for; none if its environment is no grid.
 
     Examples:
         >>> import torch

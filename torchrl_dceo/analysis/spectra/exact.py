@@ -19,7 +19,7 @@ _LARGEST_DENSE = 1500
 
 
 class HasTransitionMatrix(Protocol):
-    """An environment that knows its dynamics, such as the grid worlds and the cube."""
+    """An environment that knows its dynamics, such as the grid environments and the cube."""
 
     def transition_matrix(self) -> Tensor:
         """Returns P(s, s') of the uniformly random walk, dense or sparse, ``[S, S]``."""
@@ -48,13 +48,13 @@ def exact_eigenfunctions(
             with ``rho`` 0 is left out: a move into it counts as staying, and the eigenfunctions are 0 there.
 
     Keyword Args:
-        solver (str): ``"dense"``; ``"sparse"`` for large worlds (needs scipy, the extra ``analysis``);
+        solver (str): ``"dense"``; ``"sparse"`` for large environments (needs scipy, the extra ``analysis``);
             ``"auto"`` (default) chooses by the number of states.
 
     Returns:
         ``(eigenvalues, eigenfunctions)``, float64 of shapes ``[d]`` and ``[S, d]``: ascending, the constant one
         included and first, :math:`E_\rho f_i^2 = 1`, orthogonal under :math:`\rho`. The entry of largest
-        magnitude is positive. The eigenvalue 0 appears once for each connected part of the world, and its
+        magnitude is positive. The eigenvalue 0 appears once for each connected part of the environment, and its
         eigenfunctions are then some basis of the functions that are constant on every part. If :math:`\rho` is not
         stationary under P, the first is only nearly constant, and its eigenvalue can be slightly negative.
 

@@ -26,14 +26,14 @@ __all__ = [
     "table_world",
 ]
 
-# Enough to fill the processor, few enough that the pictures of a large world fit in memory.
+# Enough to fill the processor, few enough that the images of a large environment fit in memory.
 _STATES_PER_PASS = 1024
 
 
 def table_world(env: EnvBase) -> TableEnv | None:
-    """Returns the world beneath an environment's transforms if its dynamics are a table, else ``None``.
+    """Returns the environment beneath an environment's transforms if its dynamics are a table, else ``None``.
 
-    Of a world that changes with time it is the stationary world of the map that its last step was made in.
+    Of an environment that changes with time it is the stationary environment of the map that its last step was made in.
 
     Args:
         env (EnvBase): any environment.
@@ -57,14 +57,14 @@ def table_world(env: EnvBase) -> TableEnv | None:
 def state_values(
     module: TensorDictModuleBase, env: EnvBase, *, out_key: NestedKey | None = None
 ) -> Tensor:
-    """Evaluates an encoder or an actor in every state of a world, without gradient.
+    """Evaluates an encoder or an actor in every state of an environment, without gradient.
 
-    The module sees what the world shows, :meth:`~torchrl_dceo.envs.TableEnv.observe`; transforms that rewrite the
+    The module sees what the environment shows, :meth:`~torchrl_dceo.envs.TableEnv.observe`; transforms that rewrite the
     observation are not applied. No random number is drawn.
 
     Args:
-        module (TensorDictModuleBase): reads the world's observation (and ``state_id`` if it likes).
-        env (EnvBase): a world whose dynamics are a table, under any transforms; see :func:`table_world`.
+        module (TensorDictModuleBase): reads the environment's observation (and ``state_id`` if it likes).
+        env (EnvBase): an environment whose dynamics are a table, under any transforms; see :func:`table_world`.
 
     Keyword Args:
         out_key (NestedKey, optional): the output that is wanted. Default: the module's first.

@@ -53,7 +53,7 @@ _FREE = {"seed", "run_dir", "resume", "progress", "checkpoint_period", "keep_che
 
 @dataclass(frozen=True)
 class AgentRuns:
-    """The runs of an agent in a world.
+    """The runs of an agent in an environment.
 
     Attributes:
         name (str): the agent, or what its folder is called.
@@ -81,7 +81,7 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
         folder (path-like): it holds ``<world>/<agent>/seed_<k>.csv``.
 
     Returns:
-        dict of str to list of AgentRuns: for each world its agents, those of the package first.
+        dict of str to list of AgentRuns: for each environment its agents, those of the package first.
 
     Raises:
         FileNotFoundError: if there are no logs in this layout.
@@ -129,7 +129,7 @@ def collect_run(
 
     Args:
         run_dir (path-like): the run's directory.
-        out (path-like): the folder of the world in the study.
+        out (path-like): the folder of the environment in the study.
         name (str, optional): the folder of the agent; variants of an agent need one. Default: the agent's name.
 
     Returns:
@@ -224,12 +224,12 @@ def _text(name: str, value: float) -> str:
 ALL_WORLDS = "all worlds"
 
 
-"""The name under which an agent's runs in all worlds are put together."""
+"""The name under which an agent's runs in all environments are put together."""
 
 
 @dataclass(frozen=True)
 class AgentSummary:
-    """An agent in a world, over its finished runs.
+    """An agent in an environment, over its finished runs.
 
     Attributes:
         world (str): the world.

@@ -42,7 +42,7 @@ def _named(kind: str, metric: str) -> str:
 
 
 def improvement_csv(pairs: Sequence[Improvement]) -> str:
-    """One row for each world, measure and ordered pair of agents."""
+    """One row for each environment, measure and ordered pair of agents."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([field.name for field in fields(Improvement)])
@@ -99,7 +99,7 @@ def draw_statistics(
     repetitions: int,
     colours: Mapping[str, str],
 ) -> Figure | None:
-    """Draws, for each world and for all together, performance profiles and the first agent against the others.
+    """Draws, for each environment and for all together, performance profiles and the first agent against the others.
 
     Args:
         summaries (sequence of AgentSummary): from :func:`~torchrl_dceo.analysis.statistics.comparison.summarize`.
@@ -213,7 +213,7 @@ def compare(
     """
     study, folder = read_study(folder), Path(folder)
     written = []
-    # One colour an agent in all worlds of the study.
+    # One colour an agent in all environments of the study.
     colours = agent_colours(agent.name for agents in study.values() for agent in agents)
     for world, agents in study.items():
         written.append(folder / f"{world}.png")

@@ -79,13 +79,13 @@ def pairwise_improvement(
     repetitions: int = 2000,
     seed: int = 0,
 ) -> dict[tuple[str, str], Estimate]:
-    """Every agent against every other: the mean over worlds of :func:`share_better`, with bootstrap intervals.
+    """Every agent against every other: the mean over environments of :func:`share_better`, with bootstrap intervals.
 
     It is rliable's probability of improvement, but for worlds in which agents have different numbers of runs, too,
     and for several measures at once.
 
     Args:
-        scores (mapping of str to sequence of array-like): for each agent its runs in each world, ``[R, M]`` for M
+        scores (mapping of str to sequence of array-like): for each agent its runs in each environment, ``[R, M]`` for M
             measures, higher is better, infinity allowed.
 
     Keyword Args:
@@ -143,10 +143,10 @@ def pairwise_improvement(
 def improvements(
     summaries: Sequence[AgentSummary], metrics: Sequence[str], repetitions: int = 2000
 ) -> list[Improvement]:
-    """Compares the agents of a study in pairs, in each world and, by their returns, over all worlds.
+    """Compares the agents of a study in pairs, in each environment and, by their returns, over all environments.
 
     The measures are the final value and the area under the curve of each metric and the frames to the first goal.
-    One that is missing in a run of an agent is left out for all agents in that world.
+    One that is missing in a run of an agent is left out for all agents in that environment.
 
     Args:
         summaries (sequence of AgentSummary): from :func:`~torchrl_dceo.analysis.statistics.comparison.summarize`.
@@ -216,10 +216,10 @@ def performance_profile(
 ) -> Estimate:
     r"""The share of runs with a score above each threshold :math:`\tau`, with a bootstrap band.
 
-    Each world counts the same; where all have equally many runs, it is rliable's run-score distribution.
+    Each environment counts the same; where all have equally many runs, it is rliable's run-score distribution.
 
     Args:
-        scores (sequence of array-like): the runs of an agent in each world, ``[R]`` each.
+        scores (sequence of array-like): the runs of an agent in each environment, ``[R]`` each.
         thresholds (array-like): ``[P]``.
 
     Keyword Args:
@@ -228,7 +228,7 @@ def performance_profile(
         seed (int, optional): of the bootstrap. Default: ``0``.
 
     Returns:
-        Estimate: ``[P]``; without a band if a world has fewer than two runs.
+        Estimate: ``[P]``; without a band if an environment has fewer than two runs.
 
     Examples:
         >>> from torchrl_dceo.analysis.statistics.improvement import performance_profile
@@ -265,7 +265,7 @@ def thresholds_for(scores: Sequence[float]) -> Array:
 def profiles_of_study(
     summaries: Sequence[AgentSummary], measure: str, repetitions: int = 2000
 ) -> dict[str, tuple[Array, dict[str, Estimate]]]:
-    """The profile of every agent in each world, and over all worlds for those that have runs in each.
+    """The profile of every agent in each environment, and over all environments for those that have runs in each.
 
     Args:
         summaries (sequence of AgentSummary): from :func:`~torchrl_dceo.analysis.statistics.comparison.summarize`.
@@ -273,7 +273,7 @@ def profiles_of_study(
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
 
     Returns:
-        dict of str to (thresholds, dict of str to Estimate): for each world, and for
+        dict of str to (thresholds, dict of str to Estimate): for each environment, and for
         :data:`~torchrl_dceo.analysis.statistics.comparison.ALL_WORLDS`, the profile of each agent.
     """
     scores: dict[str, dict[str, list[float]]] = {}

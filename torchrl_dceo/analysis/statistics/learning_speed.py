@@ -35,7 +35,7 @@ _STARTS = re.compile(r"option_starts_\d+")
 
 @dataclass(frozen=True)
 class Adaptation:
-    """One change of the world in one run, in the paper's non-stationary tasks.
+    """One change of the environment in one run, in the paper's non-stationary tasks.
 
     Attributes:
         switch (float): the frames before the change.
@@ -63,7 +63,7 @@ class Adaptation:
 
 
 def adaptations(progress: Progress, metric: str = "eval_return") -> list[Adaptation]:
-    """Measures every change of the world in a run.
+    """Measures every change of the environment in a run.
 
     A stretch ends with the next change, or with the run. A row belongs to the stretch of the frames that it is about:
     the row at the very frame of the change is the last of the old stretch.

@@ -136,7 +136,7 @@ _HEAD = [
 ]
 
 
-# How an agent took the change of its world: what was lost, how soon it was back, which options it used.
+# How an agent took the change of its environment: what was lost, how soon it was back, which options it used.
 SWITCH_HEAD = [
     "agent",
     "return before",
@@ -185,7 +185,7 @@ def draw_comparison(
         raise ValueError(f"no run in {world} has any of {', '.join(metrics)} along {x}")
     sizes = {
         agent.size: None for agent in agents if agent.size
-    }  # of the same world, unless someone changed it
+    }  # of the same environment, unless someone changed it
     figure = new_figure(3.4 * len(panels) + 0.4, 3.4, "\n".join([world, *sizes]))
     if colours is None:
         colours = agent_colours(agent.name for agent in agents)
@@ -257,7 +257,7 @@ def _end_of_discovery(run: dict[str, list[float]], x: str) -> float | None:
 
 
 def summary_csv(summaries: Sequence[AgentSummary]) -> str:
-    """One row for each world, agent and measure: the aggregates, and how many runs reached what can be missed."""
+    """One row for each environment, agent and measure: the aggregates, and how many runs reached what can be missed."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = ("iqm", "low", "high", "mean", "std")
@@ -273,7 +273,7 @@ def summary_csv(summaries: Sequence[AgentSummary]) -> str:
 
 
 def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return") -> str:
-    """The comparison as Markdown, a table a world, over finished runs.
+    """The comparison as Markdown, a table an environment, over finished runs.
 
     Args:
         summaries (sequence of AgentSummary): from :func:`~torchrl_dceo.analysis.statistics.comparison.summarize`.
@@ -281,7 +281,7 @@ def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return"
     """
     parts = []
     for world in dict.fromkeys(summary.world for summary in summaries):
-        # Frames and states of different worlds do not mix.
+        # Frames and states of different environments do not mix.
         head = _HEAD[:5] if world == ALL_WORLDS else _HEAD
         rows = [_cells(summary, metric) for summary in summaries if summary.world == world]
         table = [head, ["---"] * len(head), *(row[: len(head)] for row in rows)]
@@ -299,7 +299,7 @@ def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return"
 
 
 def switch_cells(summary: AgentSummary) -> list[str]:
-    """A row of :data:`SWITCH_HEAD`, after the agent's name: how it took the change of its world."""
+    """A row of :data:`SWITCH_HEAD`, after the agent's name: how it took the change of its environment."""
     measures = {
         name.removeprefix("switch_"): values
         for name, values in summary.measures.items()

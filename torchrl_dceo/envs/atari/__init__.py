@@ -180,7 +180,7 @@ class AtariBase(EnvBase):
         return index.expand(self.batch_size).clone()
 
     def _make_specs(self, further: Mapping[str, TensorSpec] | None = None) -> None:
-        """Sets the specs: pictures and ``further`` entries of an observation, action, reward, end flags."""
+        """Sets the specs: images and ``further`` entries of an observation, action, reward, end flags."""
         shape, device = self.batch_size, self.device
         flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
         pixels = self._byte_spec(*self._stack.shape[1:])
@@ -206,14 +206,14 @@ class AtariBase(EnvBase):
         return torch.ones(count, dtype=torch.bool) if mask is None else mask.reshape(count).cpu()
 
     def _begin(self, fresh: Tensor, first: Tensor) -> TensorDictBase:
-        """The observation after a reset: of fresh games the ``first`` picture ``[count, 1, H, W]``, repeated."""
+        """The observation after a reset: of fresh games the ``first`` image ``[count, 1, H, W]``, repeated."""
         self._stack = torch.where(fresh.view(-1, 1, 1, 1), first, self._stack)
         self._elapsed = self._elapsed.masked_fill(fresh, 0)
         off = torch.zeros_like(fresh)
         return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
 
     def _advance(self, newest: Tensor, reward: Tensor, terminated: Tensor) -> TensorDictBase:
-        """The observation after a step: the ``newest`` picture stacked, and the limit of the episode looked at."""
+        """The observation after a step: the ``newest`` image stacked, and the limit of the episode looked at."""
         self._stack = torch.cat([self._stack[:, 1:], newest], dim=1)
         self._elapsed = self._elapsed + 1
         if self.max_steps is None:
@@ -237,7 +237,7 @@ class AtariBase(EnvBase):
         return result if self.device == _CPU else result.to(self.device)
 
     def _further_entries(self) -> dict[str, Tensor]:
-        """What an observation has besides the pictures."""
+        """What an observation has besides the images."""
         return {}
 
     def _restore_stack(self, stack: Tensor) -> None:
@@ -347,7 +347,7 @@ class Console:
         return (torch.rand(self.frame_skip, generator=self._generator) < self.sticky).tolist()
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """The picture on the television, RGB."""
+        """The image on the television, RGB."""
         return self.ale.getScreenRGB()
 
     def get_state(self) -> dict[str, Tensor]:
@@ -360,7 +360,7 @@ class Console:
         }
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Goes on from what :meth:`get_state` returned, of whatever console of this game.
+        """Continues from what :meth:`get_state` returned, of whatever console of this game.
 
         The emulator draws nothing before its next frame: :attr:`screen` is for the caller to keep.
         """

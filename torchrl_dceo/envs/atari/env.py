@@ -21,17 +21,17 @@ __all__ = [
 
 
 class AreaResize:
-    """Scales grey pictures to a smaller size: each new pixel is the mean of the area that it covers.
+    """Scales grey images to a smaller size: each new pixel is the mean of the area that it covers.
 
     This is what OpenCV calls ``INTER_AREA``, the rule of the Atari literature, up to rounding (at most one grey level).
     It is ours because OpenCV and torchvision are no dependencies, and torch's own ``interpolate(mode="area")`` averages
     over whole pixels only: 210 rows onto 84 are two and a half rows each.
 
     The weights of a row repeat after every ``gcd`` of the two sizes (210 rows are 42 blocks of 5, which give 2 each),
-    so that the picture is multiplied by two small matrices: fifty times less work than by the whole ones.
+    so that the image is multiplied by two small matrices: fifty times less work than by the whole ones.
 
     Args:
-        size (tuple of int): rows and columns of the pictures that it is given.
+        size (tuple of int): rows and columns of the images that it is given.
         new_size (tuple of int): rows and columns of those that it returns, none larger.
 
     Examples:
@@ -77,10 +77,10 @@ class AtariEnv(AtariBase):
     """One or several Atari games, as the paper plays them: 84x84 grey, stacks of four, sticky actions.
 
     Each environment of the batch is an emulator of its own, stepped one after the other in this process (a
-    :class:`~torchrl_dceo.envs.atari.Console`, which says what an agent step is). The pictures are shrunk by
+    :class:`~torchrl_dceo.envs.atari.Console`, which says what an agent step is). The images are shrunk by
     :class:`~torchrl_dceo.envs.atari.env.AreaResize`, and the newest ``frame_stack`` of them are stacked, oldest
     first; at the start of an episode the first one is repeated, as ``CatFrames(padding="same")`` does. That is what
-    ``make_replay_buffer(frame_stack=4)`` undoes and redoes: it stores each picture once.
+    ``make_replay_buffer(frame_stack=4)`` undoes and redoes: it stores each image once.
 
     The reward is the game's own. :func:`~torchrl_dceo.envs.make_env` clips it for learning, after the return of the
     episode was summed. An episode ends with the game (``terminated``; with a life if asked for) and after ``max_steps``
@@ -99,8 +99,8 @@ class AtariEnv(AtariBase):
         batch_size (Sequence[int]): Default: ``()``.
         sticky (float): probability that a frame keeps the action of the one before. Default: 0.25.
         frame_skip (int): emulator frames an agent step. Default: 4.
-        frame_stack (int): pictures in an observation. Default: 4.
-        size (int): rows and columns of a picture. Default: 84.
+        frame_stack (int): images in an observation. Default: 4.
+        size (int): rows and columns of an image. Default: 84.
         max_steps (int, optional): agent steps an episode. Default: 27,000 (30 minutes of play).
         coverage (bool): no reward. Games still end. Default: ``False``.
         life_ends (bool): the loss of a life terminates, and a new game begins. Default: ``False``.
@@ -230,7 +230,7 @@ class AtariEnv(AtariBase):
         for console, own in zip(self.consoles, seeds.tolist(), strict=True):
             console.seed(own)
 
-    # Pictures; save and restore
+    # Images; save and restore
 
     def render(self) -> Tensor:
         """Returns what a player sees on the television, ``uint8 [*B, 210, 160, 3]``."""

@@ -22,16 +22,16 @@ class AtariVectorEnv(AtariBase):
     For throughput on a machine with many cores. What it cannot do, because ALE's vector environment does not offer it:
 
     - no memory, hence no ``room``, ``position`` or ``state_id``, and no coverage of rooms;
-    - no exact resume: the games' state cannot be read. :meth:`set_env_state` goes on with *new* games, and the episodes
+    - no exact resume: the games' state cannot be read. :meth:`set_env_state` starts *new* games, and the episodes
       that were on are cut: their next step moves nothing, gives no reward and is ``truncated``, so that what is stored
       is still right;
     - sticky actions come from the emulator: the same law, other draws than ``AtariEnv`` with the same seed;
-    - the last picture of a game that is over is ALE's, which pools it with an older frame.
+    - the last image of a game that is over is ALE's, which pools it with an older frame.
 
-    ALE resets a game in the very step that ends it (its only mode that TorchRL can follow); the picture that ended
+    ALE resets a game in the very step that ends it (its only mode that TorchRL can follow); the image that ended
     the episode and the first one of the next are told apart here. A reset in the middle of a game works too. Rewards
     are the game's own, and are not clipped by ALE. Stacks are made here: ALE fills them up with black at the start of
-    an episode, where replay repeats the first picture.
+    an episode, where replay repeats the first image.
 
     Args:
         game (str): as for ``AtariEnv``.
@@ -86,7 +86,7 @@ class AtariVectorEnv(AtariBase):
             self.rom.stem,
             count,
             num_threads=num_threads,
-            # Never: steps are counted here, since the picture that ALE shows with a truncation is not the last one.
+            # Never: steps are counted here, since the image that ALE shows with a truncation is not the last one.
             max_num_frames_per_episode=2**30,
             repeat_action_probability=sticky,
             full_action_space=full_actions,
@@ -148,11 +148,11 @@ class AtariVectorEnv(AtariBase):
         self._started = False  # all games are reset, and seeded, by the next reset
 
     def get_env_state(self) -> dict[str, Tensor]:
-        """Returns what can be saved: the pictures that the games show, and the generator of their seeds."""
+        """Returns what can be saved: the images that the games show, and the generator of their seeds."""
         return {"stack": self._stack.clone(), "generator": self._generator.get_state()}
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Goes on with new games: the next step cuts the episodes that were on (``truncated``) and moves nothing."""
+        """Continues with new games: the next step cuts the episodes that were on (``truncated``) and moves nothing."""
         self._restore_stack(state["stack"])
         self._generator.set_state(state["generator"].cpu())
         self._started, self._cut = False, True

@@ -24,7 +24,7 @@ __all__ = [
     "tile_set",
 ]
 
-# Index = the integer that a world's cell grid holds. All colours differ, also when shown as grey.
+# Index = the integer that an environment's cell grid holds. All colours differ, also when shown as grey.
 _COLOURS: dict[str, tuple[int, int, int]] = {
     "floor": (0, 0, 0),
     "wall": (100, 100, 100),
@@ -116,7 +116,7 @@ def draw_tiles(kinds: Tensor, size: int = 1) -> Tensor:
         size (int): pixels along the side of a tile.
 
     Returns:
-        the pictures, ``uint8`` of shape ``[*, 3, H * size, W * size]``.
+        the images, ``uint8`` of shape ``[*, 3, H * size, W * size]``.
 
     Examples:
         >>> import torch
@@ -135,7 +135,7 @@ _FLOOR, _WALL, _AGENT, _GOAL = map(TILE_KINDS.index, ("floor", "wall", "agent", 
 
 
 class GridWorldEnv(TableEnv):
-    """A batched grid world over any ASCII map.
+    """A batched grid environment over any ASCII map.
 
     The agent moves up, right, down or left (actions 0 to 3, see
     :data:`torchrl_dceo.envs.grid.layouts.ACTIONS`); a move into a wall leaves it where it is. With
@@ -261,7 +261,7 @@ class GridWorldEnv(TableEnv):
         return rows.view(*state_ids.shape, *self._observation_shape)
 
     def render(self, state_ids: Tensor | None = None, *, tile_size: int = 16) -> Tensor:
-        """Draws the world for people, goals included whether the agent sees them or not.
+        """Draws the environment for people, goals included whether the agent sees them or not.
 
         Args:
             state_ids (Tensor, optional): int64 of any shape ``B``. Default: the environments of the

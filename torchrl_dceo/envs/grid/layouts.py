@@ -1,4 +1,4 @@
-"""The format of the maps of the grid worlds: reading, checking, and the order of the moves.
+"""The format of the maps of the grid environments: reading, checking, and the order of the moves.
 
 A map is text, one character a cell:
 
@@ -7,11 +7,11 @@ A map is text, one character a cell:
 ``.`` or a space      floor
 ``S``                 start (several: one is drawn at every reset)
 ``G``                 goal
-``X``                 closed hallway: a wall that keeps its ``state_id`` (for worlds that change)
+``X``                 closed hallway: a wall that keeps its ``state_id`` (for environments that change)
 ====================  ==========================================================================
 
 The edge of the map is a wall, whether drawn or not. States are numbered row by row over all cells
-but ``#``. The moves are :data:`ACTIONS`, in this order in every grid world of the package. The maps
+but ``#``. The moves are :data:`ACTIONS`, in this order in every grid environment of the package. The maps
 that ship are in :mod:`torchrl_dceo.envs.grid.maps`.
 """
 

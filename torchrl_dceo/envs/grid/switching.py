@@ -1,4 +1,4 @@
-"""Worlds that change while the agent lives in them, and do not say so."""
+"""Environments that change during a run, without a sign of it in the observation."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 
 
 class SwitchingGridWorldEnv(GridWorldEnv):
-    """A grid world whose map is replaced after given numbers of steps (the paper's non-stationary tasks).
+    """A grid environment whose map is replaced after given numbers of steps (the paper's non-stationary tasks).
 
     Each environment of the batch counts its own steps, over all its episodes. Once it has made
     ``switch_steps[i]`` of them, map ``i + 1`` is in force: its walls and goals from the next step on,
-    its starts from the next reset on. Nothing else happens: the running episode goes on, no entry of the
+    its starts from the next reset on. Nothing else happens: the running episode continues, no entry of the
     tensordict tells, and ``state_id`` keeps its meaning. What a step returns belongs to the map that the
-    step was made in, so the first picture of a new map comes with the first step in it.
+    step was made in, so the first image of a new map comes with the first step in it.
 
     The step counts are part of :meth:`get_env_state`: a restored environment switches when it would have.
 
@@ -45,7 +45,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         **kwargs: those of :class:`~torchrl_dceo.envs.grid.grid_world.GridWorldEnv`, except ``goals`` and
             ``starts``, which each map says for itself.
 
-    ``world(i)`` is the stationary world of map ``i``; what the methods ``observe``, ``transition_matrix`` and
+    ``world(i)`` is the stationary environment of map ``i``; what the methods ``observe``, ``transition_matrix`` and
     ``next_state`` say is of the first map.
 
     Examples:
@@ -180,7 +180,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         return self._all_starts.take(self._map * width + which)
 
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
-        # Decided before the step is counted, and kept: the step's goal and picture are of one map.
+        # Decided before the step is counted, and kept: the step's goal and image are of one map.
         self._map = self._map_in_force()
         row = self._map * self.num_states + state
         return self._all_moves.take(row * self.num_actions + action)
@@ -220,8 +220,8 @@ def follow_map(follower: EnvBase, leader: EnvBase) -> None:
     """Holds one world that changes in the map of another, from its next reset on; does nothing to other worlds.
 
     Args:
-        follower (EnvBase): the world of evaluation, say.
-        leader (EnvBase): the world of training.
+        follower (EnvBase): the environment of evaluation, say.
+        leader (EnvBase): the environment of training.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -238,7 +238,7 @@ def follow_map(follower: EnvBase, leader: EnvBase) -> None:
 
 
 def hold_map(env: EnvBase, index: int | None) -> None:
-    """Holds a world that changes in one of its maps, from its next reset on; does nothing to other worlds.
+    """Holds an environment that changes in one of its maps, from its next reset on; does nothing to other environments.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -269,10 +269,10 @@ def steps_made(env: EnvBase) -> Tensor | None:
 
 
 def set_steps_made(env: EnvBase, steps: Tensor) -> None:
-    """Lets a world that changes count on from there: its maps change as if it had made those steps.
+    """Lets an environment that changes count on from there: its maps change as if it had made those steps.
 
     Args:
-        env (EnvBase): any environment; nothing happens to worlds that do not change.
+        env (EnvBase): any environment; nothing happens to environments that do not change.
         steps (Tensor): int64, of the environment's batch size.
 
     Examples:

@@ -1,4 +1,4 @@
-"""The worlds that are built on MiniGrid, registered with gymnasium as ``torchrl_dceo/<Name>-v0``."""
+"""The environments that are built on MiniGrid, registered with gymnasium as ``torchrl_dceo/<Name>-v0``."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ WORLDS: dict[str, type[MiniGridWorld]] = {
         ObstructedKey,
     )
 }
-"""Every registered world by its short name."""
+"""Every registered environment by its short name."""
 
 
 def world_id(name: str) -> str:
-    """Returns the gymnasium id of a world; a wrong name lists the right ones.
+    """Returns the gymnasium id of an environment; a wrong name lists the right ones.
 
     Args:
         name (str): ``"EscapeRoom"``, ``"EscapeRoom-v0"`` or ``"torchrl_dceo/EscapeRoom-v0"``.
@@ -65,7 +65,7 @@ def world_id(name: str) -> str:
 
 
 def register_worlds() -> None:
-    """Registers every world with gymnasium; importing this package has already done it.
+    """Registers every environment with gymnasium; importing this package has already done it.
 
     Examples:
         >>> import gymnasium as gym
@@ -77,7 +77,7 @@ def register_worlds() -> None:
     """
     for name in WORLDS:
         if world_id(name) not in gym.registry:
-            # gymnasium's checker costs more per step than the world itself; the tests run it.
+            # gymnasium's checker costs more per step than the environment itself; the tests run it.
             gym.register(world_id(name), entry_point=f"{__name__}:{name}", disable_env_checker=True)
 
 

@@ -1,4 +1,4 @@
-"""A MiniGrid world with cardinal moves, drawn with cached tiles."""
+"""A MiniGrid environment with cardinal moves, drawn with cached tiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchrl_dceo.envs.minigrid.cells import KIND, SYMBOLS, TileCanvas, kind_of,
 __all__ = ["OBJECT_ACTIONS", "MiniGridWorld", "step_limit"]
 
 OBJECT_ACTIONS: tuple[str, ...] = (*ACTIONS, "pickup", "toggle")
-"""The actions of an object world, in order: those of every grid world, and two more."""
+"""The actions of an object environment, in order: those of every grid environment, and two more."""
 
 _VECTORS = tuple((column, row) for row, column in MOVES)  # MiniGrid's x comes first
 _DIRECTIONS = (3, 0, 1, 2)  # MiniGrid's number of up, right, down and left
@@ -30,10 +30,10 @@ _NO_OUTCOME = (0.0, False)
 
 
 def step_limit(plan_length: int) -> int:
-    """Returns the step limit of an object world: six times its shortest plan, at least 200 steps.
+    """Returns the step limit of an object environment: six times its shortest plan, at least 200 steps.
 
-    The paper's 100 steps are about three times the shortest path of its navigation worlds. A plan
-    with objects has more ways to go astray, so these worlds get twice that.
+    The paper's 100 steps are about three times the shortest path of its navigation environments. A plan
+    with objects has more ways to go astray, so these environments get twice that.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid.base import step_limit
@@ -71,7 +71,7 @@ class MiniGridWorld(MiniGridEnv):
 
     ``pickup`` and ``toggle`` act on **all four neighbours** of the agent, not only on the cell in
     front of it. So the direction that the agent faces never matters to what happens next: the
-    state is countable as position x objects, and the picture, which does not show the direction,
+    state is countable as position x objects, and the image, which does not show the direction,
     is Markov. MiniGrid's arrow still turns, for people.
 
     The cells hold MiniGrid's own objects, and ``render()`` is MiniGrid's. Its wrappers work:
@@ -178,7 +178,7 @@ class MiniGridWorld(MiniGridEnv):
         )
         if not self.starts:
             raise ValueError("the map has no start: mark at least one cell with S")
-        # A closed hallway (X) is a wall that keeps its number, as in every grid world.
+        # A closed hallway (X) is a wall that keeps its number, as in every grid environment.
         free = np.array([[symbol != "#" for symbol in row] for row in rows])
         self.num_positions = int(free.sum())
         self.num_states = self.num_positions
@@ -298,7 +298,7 @@ class MiniGridWorld(MiniGridEnv):
     def _reward(self) -> float:
         return 1.0
 
-    # What a world may add
+    # What an environment may add
 
     def _object_state(self) -> int:
         """The objects' part of the state, a number from 0 on."""
@@ -309,7 +309,7 @@ class MiniGridWorld(MiniGridEnv):
         return _NO_OUTCOME
 
     def _advance(self) -> tuple[float, bool]:
-        """What the world does by itself after the agent's action, and its outcome."""
+        """What the environment does by itself after the agent's action, and its outcome."""
         return _NO_OUTCOME
 
     # What it looks like
@@ -348,7 +348,7 @@ class MiniGridWorld(MiniGridEnv):
     # Save and restore
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all that changes while the world runs, generator included: integers and arrays.
+        """Returns all that changes while the environment runs, generator included: integers and arrays.
 
         Examples:
             >>> from torchrl_dceo.envs.minigrid.base import MiniGridWorld
@@ -370,7 +370,7 @@ class MiniGridWorld(MiniGridEnv):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what :meth:`get_state` returned; the world goes on as if nothing had happened."""
+        """Restores what :meth:`get_state` returned; the environment continues as if nothing had happened."""
         cells = np.asarray(state["cells"], dtype=np.uint8)
         if cells.shape != self.cells.shape:
             raise ValueError(

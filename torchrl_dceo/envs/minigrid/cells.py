@@ -45,7 +45,7 @@ SYMBOLS: dict[str, str] = {
 _KEY_COLOUR = "yellow"  # MiniGrid's doors open to a key of their own colour
 
 
-_WALL = Wall()  # never changes, so one object serves every wall of every world
+_WALL = Wall()  # never changes, so one object serves every wall of every environment
 
 
 class BreakableWall(Wall):

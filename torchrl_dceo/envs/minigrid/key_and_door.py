@@ -37,11 +37,11 @@ def room_middle(room_size: int) -> int:
 
 
 class KeyDoorWorld(MiniGridWorld):
-    """A world with one key and one locked door, and any number of breakable tiles.
+    """An environment with one key and one locked door, and any number of breakable tiles.
 
     ``pickup`` takes the key from a neighbouring cell, for good. ``toggle`` breaks the breakable tiles
     and opens or closes the door next to the agent; a locked door opens only to an agent that
-    carries the key. Moving into the open door leaves the world: +1, and the episode ends.
+    carries the key. Moving into the open door leaves the environment: +1, and the episode ends.
 
     The state is countable: ``state_id = position + num_positions * (phase + 4 * broken)``, where
     ``position`` counts the cells that are no wall, row by row, ``phase`` is 0 without the key, 1 with
@@ -184,7 +184,7 @@ class EscapeRoom(KeyDoorWorld):
     Four rooms in a ring. The agent starts in the middle of one; its door to the outside is locked,
     and the key lies in the far corner of the opposite room. See :class:`KeyDoorWorld` for
     ``state_id`` and the actions. The layout and the step limit are ours: the paper shows only a
-    picture.
+    image.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.
@@ -244,7 +244,7 @@ class ObstructedKey(KeyDoorWorld):
     Four rooms, each connected to the next. A blue wall cuts the key off from the rest of the first
     room; the agent starts in the second and has to toggle at least one tile away. The locked door
     is in the fourth. See :class:`KeyDoorWorld` for ``state_id`` and the actions. The layout and the
-    step limit are ours: the paper shows only a picture.
+    step limit are ours: the paper shows only an image.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.

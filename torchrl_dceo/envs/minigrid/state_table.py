@@ -1,4 +1,4 @@
-"""Every state of a key-and-door world, listed: its dynamics as a table, its pictures in order."""
+"""Every state of a key-and-door environment, listed: its dynamics as a table, its images in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["KeyDoorTableEnv", "StateTable", "list_states"]
 
 
 class StateTable(NamedTuple):
-    """What :func:`list_states` returns; a row is a ``state_id`` of the world.
+    """What :func:`list_states` returns; a row is a ``state_id`` of the environment.
 
     Attributes:
         next_state (Tensor): int64 ``[S, A]``; a state that cannot occur leads to itself.
@@ -86,10 +86,10 @@ def list_states(world: KeyDoorWorld) -> StateTable:
 
 
 class KeyDoorTableEnv(TableEnv):
-    """The batched twin of a key-and-door world: the same states, moves, pictures and goal, looked up in a table.
+    """The batched twin of a key-and-door environment: the same states, moves, images and goal, looked up in a table.
 
     For what needs all states at once: exact eigenfunctions, and representations over all positions with and without
-    the key. Recipes train in the MiniGrid world.
+    the key. Recipes train in the MiniGrid environment.
 
     Args:
         table (StateTable): from :func:`list_states`.
@@ -138,5 +138,5 @@ class KeyDoorTableEnv(TableEnv):
         self.table = table
 
     def observe(self, state_ids: Tensor) -> Tensor:
-        """Returns the pictures of the states, uint8 ``[*, 3, H, W]``."""
+        """Returns the images of the states, uint8 ``[*, 3, H, W]``."""
         return self.table.pixels[state_ids]

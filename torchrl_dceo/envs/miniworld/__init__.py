@@ -1,4 +1,4 @@
-"""First-person 3D worlds on MiniWorld, registered with gymnasium as ``torchrl_dceo/<Name>-v0``.
+"""First-person 3D environments on MiniWorld, registered with gymnasium as ``torchrl_dceo/<Name>-v0``.
 
 Importing this package needs the extra ``miniworld`` and Mesa's libraries; what is missing is said in one sentence, see
 :mod:`~torchrl_dceo.envs.miniworld_headless`.
@@ -42,15 +42,15 @@ WORLDS: dict[str, type[MiniWorld3D]] = {
         MyWayHomeSparse,
     )
 }
-"""Every registered world by its short name."""
+"""Every registered environment by its short name."""
 
 
 def register_worlds() -> None:
-    """Registers every world with gymnasium; importing this package has already done it."""
+    """Registers every environment with gymnasium; importing this package has already done it."""
     for name in WORLDS:
         world_id = f"torchrl_dceo/{name}-v0"
         if world_id not in gym.registry:
-            # gymnasium's checker takes several pictures at each reset; the tests run it.
+            # gymnasium's checker takes several images at each reset; the tests run it.
             gym.register(world_id, entry_point=f"{__name__}:{name}", disable_env_checker=True)
 
 

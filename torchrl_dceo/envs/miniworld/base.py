@@ -27,7 +27,7 @@ __all__ = [
 
 
 class FloorPlan:
-    """The floor of a MiniWorld world: free positions, and numbered cells for counting visits.
+    """The floor of a MiniWorld environment: free positions, and numbered cells for counting visits.
 
     Positions are (x, z) in metres. One is free if it lies inside of a room and an agent there touches no wall.
 
@@ -103,7 +103,7 @@ class FloorPlan:
     def lattice_grid(self, spacing: float) -> tuple[np.ndarray, np.ndarray]:
         """Which points of a square grid over the floor are free, ``[I, J]``, and where those are, ``[P, 2]``."""
         counts = np.floor((self.high - self.low) / spacing + 1e-9).astype(int)
-        # The same margin on both sides: symmetric worlds get symmetric grids.
+        # The same margin on both sides: symmetric environments get symmetric grids.
         margin = (self.high - self.low - counts * spacing) / 2
         axes = [self.low[k] + margin[k] + spacing * np.arange(counts[k] + 1) for k in range(2)]
         points = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
@@ -115,7 +115,7 @@ ACTION_NAMES = ("turn_left", "turn_right", "move_forward")
 
 
 class MiniWorld3D(MiniWorldEnv):
-    """A first-person world: turn left, turn right, go forward, and see what is in front.
+    """A first-person environment: turn left, turn right, go forward, and see what is in front.
 
     A subclass, mixed with a world of the package or with ``_gen_world`` and ``step`` of its own, says which rooms there
     are and puts the goal into ``self.box``. Its rooms must be the same in every episode: they are built once, and an
@@ -124,7 +124,7 @@ class MiniWorld3D(MiniWorldEnv):
     no domain randomisation.
 
     Observations are a dictionary: ``pixels`` ``uint8 [3, H, views · W]``; ``state_id``, the cell of the floor that the
-    agent stands in, whatever its heading (for counting visits: the world has more states than that); ``pose``
+    agent stands in, whatever its heading (for counting visits: the environment has more states than that); ``pose``
     ``float32 [3]``, x and z in metres and the heading in radians.
 
     Keyword Args:
@@ -133,7 +133,7 @@ class MiniWorld3D(MiniWorldEnv):
         obs_width (int): Default: 80, MiniWorld's own.
         obs_height (int): Default: 60.
         samples (int): per pixel, against jagged edges; 1 is faster. Default: 4.
-        views (int): pictures of a state, all around, side by side as one wide picture: with 4, what is to the left,
+        views (int): images of a state, all around, side by side as one wide image: with 4, what is to the left,
             ahead, to the right, behind. One hardly tells rooms that look alike; four see all doors of a room, and
             convolutions look for doors in all of them alike. Default: 1.
         cell_size (float): side of a cell of ``state_id``, in metres. Default: 1.
@@ -293,7 +293,7 @@ class MiniWorld3D(MiniWorldEnv):
 
     @property
     def vis_fb(self) -> View:
-        """The large frame buffer of pictures for people, made when first needed."""
+        """The large frame buffer of images for people, made when first needed."""
         if self._vis_fb is None:
             self._vis_fb = View(800, 600, 16)
         return self._vis_fb
@@ -302,7 +302,7 @@ class MiniWorld3D(MiniWorldEnv):
         """Records the drawing of rooms and light once, under a number of its own.
 
         MiniWorld's number is always 1, so that a second world in the same process would be drawn in place of the first.
-        Here 1 is never taken, so that worlds of the package can be there too.
+        Here 1 is never taken, so that environments of the package can be there too.
         """
         if self._static_list is not None:
             return
@@ -351,7 +351,7 @@ class MiniWorld3D(MiniWorldEnv):
     # Save and restore
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all that changes while the world runs, generator included: integers and arrays."""
+        """Returns all that changes while the environment runs, generator included: integers and arrays."""
         return {
             "positions": np.array([entity.pos for entity in self.entities], np.float64),
             "headings": np.array([entity.dir for entity in self.entities], np.float64),
@@ -360,7 +360,7 @@ class MiniWorld3D(MiniWorldEnv):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what :meth:`get_state` returned; the world goes on as if nothing had happened."""
+        """Restores what :meth:`get_state` returned; the environment continues as if nothing had happened."""
         positions, headings = np.asarray(state["positions"]), np.asarray(state["headings"])
         if len(positions) != len(self.entities):
             raise ValueError(

@@ -62,9 +62,9 @@ def preload(name: str) -> None:
 
 @lru_cache(maxsize=1)
 def shared_window() -> Any:
-    """The invisible window, and with it the one OpenGL context, of all worlds of this process.
+    """The invisible window, and with it the one OpenGL context, of all environments of this process.
 
-    MiniWorld makes one for each environment, and has to switch between them at each picture.
+    MiniWorld makes one for each environment, and has to switch between them at each image.
     """
     window = pyglet.window.Window(width=1, height=1, visible=False)
     gl.glEnable(gl.GL_DEPTH_TEST)
@@ -73,14 +73,14 @@ def shared_window() -> Any:
 
 
 class View:
-    """A frame buffer whose picture is read back as an array.
+    """A frame buffer whose image is read back as an array.
 
-    MiniWorld's own has four floats a sample where a picture needs four bytes, and copies the depth of every picture
+    MiniWorld's own has four floats a sample where an image needs four bytes, and copies the depth of every image
     along. With a software renderer that is a third of the time of a small one.
 
     Args:
-        width (int): of the picture.
-        height (int): of the picture.
+        width (int): of the image.
+        height (int): of the image.
         samples (int): a pixel is the mean of so many (as many as the driver has; Mesa's software renderer: 4). 1 is
             faster, with jagged edges.
     """
@@ -92,7 +92,7 @@ class View:
         gl.glGetIntegerv(gl.GL_MAX_SAMPLES, byref(most))
         self.samples = max(1, min(samples, most.value))
         self._drawn = self._buffer(self.samples)
-        # With one sample there is nothing to resolve: the picture is read from where it was drawn.
+        # With one sample there is nothing to resolve: the image is read from where it was drawn.
         self._final = self._drawn if self.samples == 1 else self._buffer(1)
         self._pixels = np.zeros((height, width, 3), np.uint8)
         self._pointer = self._pixels.ctypes.data_as(POINTER(gl.GLubyte))
@@ -126,7 +126,7 @@ class View:
         gl.glViewport(0, 0, self.width, self.height)
 
     def resolve(self) -> np.ndarray:
-        """The picture that was drawn: a new array, ``uint8 [H, W, 3]``, top row first."""
+        """The image that was drawn: a new array, ``uint8 [H, W, 3]``, top row first."""
         if self._final is not self._drawn:
             gl.glBindFramebuffer(gl.GL_READ_FRAMEBUFFER, self._drawn)
             gl.glBindFramebuffer(gl.GL_DRAW_FRAMEBUFFER, self._final)

@@ -49,7 +49,7 @@ HEADINGS = (0.0, 90.0, 180.0, 270.0)
 
 
 def add_view_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the agent is and what it sees: in how many pictures, of how many pixels."""
+    """Where the agent is and what it sees: in how many images, of how many pixels."""
     add = parser.add_argument
     add("--env", default="MiniWorldFourRooms", help="any 3D one, e.g. MiniWorldFourRoomsStrafe")
     add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
@@ -167,7 +167,7 @@ def main() -> None:
 
 
 def report(options: argparse.Namespace, encoder: TensorDictModule, env: EnvBase) -> None:
-    """The view from above for four headings, or the one that there is: a picture each, and a table."""
+    """The view from above for four headings, or the one that there is: an image each, and a table."""
     world = first_person_world(env)
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)

@@ -107,7 +107,7 @@ class RepresentationConfig:
 
 
 class StateNet(nn.Module):
-    """A network on state ids, which sees of each state what the world shows of it.
+    """A network on state ids, which sees of each state what the environment shows of it.
 
     A batch that is larger than the world encodes every state once and looks the rest up: the same values and gradients
     at the price of S states, however large the batch.
@@ -230,7 +230,7 @@ def learn_representation(
 
     Keyword Args:
         world (TableEnv, optional): a world whose states can be listed, in place of ``config.map``: the
-            :class:`~torchrl_dceo.envs.minigrid.state_table.KeyDoorTableEnv` of an object world, seen in pixels.
+            :class:`~torchrl_dceo.envs.minigrid.state_table.KeyDoorTableEnv` of an object environment, seen in pixels.
         observations (Tensor, optional): what the encoder sees of each state, ``[S, ...]``, in place of what
             ``config.observation`` names.
         report (callable, optional): called with every row as it is made.
@@ -409,7 +409,7 @@ class _Measure:
     def __init__(self, world: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
         d = config.dimensions
         self.world, self.kind = world, config.ritz
-        # With uniform starts every open cell is a start; of an object world, every state that occurs.
+        # With uniform starts every open cell is a start; of an object environment, every state that occurs.
         everywhere = config.starts == "uniform" and isinstance(world, GridWorldEnv)
         starts = torch.arange(world.num_states) if everywhere else world._starts
         self.kept = reachable_states(world.next_state, starts).double()

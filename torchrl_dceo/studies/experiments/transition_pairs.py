@@ -97,7 +97,7 @@ def collect_pairs(
 
 
 def _walkers(world: TableEnv, count: int, anywhere: bool, seed: int) -> TableEnv:
-    """As many copies of a world, side by side, without a goal."""
+    """As many copies of an environment, side by side, without a goal."""
     starts: Literal["anywhere"] | None = "anywhere" if anywhere else None
     if isinstance(world, GridWorldEnv):
         return GridWorldEnv(
@@ -108,7 +108,7 @@ def _walkers(world: TableEnv, count: int, anywhere: bool, seed: int) -> TableEnv
             batch_size=[count],
             seed=seed,
         )
-    # MiniGrid takes a second to import: only for its worlds.
+    # MiniGrid takes a second to import: only for its environments.
     from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv
 
     if not isinstance(world, KeyDoorTableEnv):

@@ -64,7 +64,7 @@ def make_report(
 
     Args:
         folder (Path): the study, its logs laid out as ``<world>/<agent>/seed_<k>.csv``, with ``study.json`` if there
-            is one. Without logs, pictures and tables make the page.
+            is one. Without logs, images and tables make the page.
 
     Keyword Args:
         title (str): of the page.
@@ -72,7 +72,7 @@ def make_report(
         commands (sequence of str): that make the study again.
         runs (mapping, optional): the run directory of each world, agent and seed, for pictures of what was learned; the
             arrays behind these are copied into ``folder`` if they are small. Default: those in ``folder``.
-        pictures (sequence of Path, optional): further pictures.
+        images (sequence of Path, optional): further images.
         tables (sequence of Path, optional): CSV files.
         out (Path, optional): where to. Default: ``report.html`` in the folder.
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
@@ -241,7 +241,7 @@ def _picture(folder: Path, path: Path) -> Markup | None:
     try:
         picture = embed_file(path)
     except ValueError as error:
-        # A damaged file costs its picture, not the page.
+        # A damaged file costs its image, not the page.
         _log.warning("left out: %s", error)
         return None
     title = ": ".join(readable(part) for part in Path(name).with_suffix("").parts)

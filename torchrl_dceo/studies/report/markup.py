@@ -169,7 +169,7 @@ _QUALITY = 84
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as text.
+    """An image as text.
 
     Attributes:
         source (str): its data URI.
@@ -182,10 +182,10 @@ class Picture:
     height: int
 
     def figure(self, alt: str, caption: str) -> Markup:
-        """The picture with a line beneath it."""
+        """The image with a line beneath it."""
         image = tag("img", src=self.source, width=self.width, height=self.height, alt=alt)
         if self.width > 1.6 * self.height:
-            # On a narrow page a wide picture keeps a size that can be read, and scrolls in its frame.
+            # On a narrow page a wide image keeps a size that can be read, and scrolls in its frame.
             image = tag("div", image, class_="frame", tabindex="0", role="region", aria_label=alt)
             return tag("figure", image, tag("figcaption", caption), class_="picture wide")
         return tag("figure", image, tag("figcaption", caption), class_="picture")
@@ -211,7 +211,7 @@ def embed_file(path: Path) -> Picture:
     """Puts a PNG, JPEG or GIF file into the page; a GIF stays as it is, for it may move.
 
     Raises:
-        ValueError: if it is no picture.
+        ValueError: if it is no image.
     """
     module = need("PIL.Image")
     try:

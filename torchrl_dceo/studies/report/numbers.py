@@ -87,7 +87,7 @@ class Numbers:
     """What :func:`read_numbers` returns.
 
     Attributes:
-        study (dict of str to list of AgentRuns): for each world its agents.
+        study (dict of str to list of AgentRuns): for each environment its agents.
         headline (str): the metric that the tables are about.
         summaries (list of AgentSummary): measures over finished runs.
         pairs (list of Improvement): agent against agent.
@@ -125,7 +125,7 @@ def read_numbers(folder: Path, repetitions: int = 2000) -> Numbers | None:
 
 
 def _headline(logs: Sequence[Progress]) -> str:
-    """The first metric that ever is above zero: a world without a goal is about coverage."""
+    """The first metric that ever is above zero: an environment without a goal is about coverage."""
     for metric in _HEADLINES:
         if any(value > 0 for run in logs for value in run.get(metric, [])):
             return metric
@@ -170,7 +170,7 @@ def _curves(agents: Sequence[AgentRuns], metric: str, repetitions: int) -> dict[
 
 
 def _marks(agents: Sequence[AgentRuns]) -> dict[str, Any]:
-    """Where the world changes, and where each agent's discovery ends."""
+    """Where the environment changes, and where each agent's discovery ends."""
     switches = sorted({place for run in _logs([agents]) for place in switch_places(run)})
     discovery = {}
     for agent in agents:
@@ -212,7 +212,7 @@ def _profiles(numbers: Numbers) -> list[dict[str, Any]]:
 
 
 def _improvement(pairs: Sequence[Improvement]) -> list[dict[str, Any]]:
-    """A matrix for each measure and world: rows are agents, columns those they are compared with."""
+    """A matrix for each measure and environment: rows are agents, columns those they are compared with."""
     found = []
     for measure in dict.fromkeys(pair.measure for pair in pairs):
         kind, _, metric = measure.partition("_")
@@ -245,7 +245,7 @@ def representative(runs: Runs, metric: str) -> dict[tuple[str, str], int]:
     """The seed to show for each world and agent: the middle one by the area under the curve, of those with pictures.
 
     Args:
-        runs (mapping): the directory of each world, agent and seed.
+        runs (mapping): the directory of each environment, agent and seed.
         metric (str): a column of the logs.
 
     Examples:
@@ -270,11 +270,11 @@ def _area(folder: Path, metric: str) -> float:
 
 
 def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
-    """Copies the arrays behind the pictures to ``<world>/<agent>/seed_<k>/``, so that the page can be made again.
+    """Copies the arrays behind the images to ``<world>/<agent>/seed_<k>/``, so that the page can be made again.
 
     Args:
         folder (Path): the study.
-        runs (mapping): the directory of each world, agent and seed.
+        runs (mapping): the directory of each environment, agent and seed.
         metric (str): by which the seed is chosen.
     """
     for (world, agent), seed in representative(runs, metric).items():
@@ -294,11 +294,11 @@ def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
 
 
 def learned_pictures(folder: Path, runs: Runs | None, metric: str) -> Markup:
-    """The pictures of a representative run for each world and agent, from the runs or from what is kept of them.
+    """The images of a representative run for each environment and agent, from the runs or from what is kept of them.
 
     Args:
         folder (Path): the study.
-        runs (mapping, optional): the directory of each world, agent and seed.
+        runs (mapping, optional): the directory of each environment, agent and seed.
         metric (str): by which the seed is chosen.
     """
     if runs is not None:
@@ -342,7 +342,7 @@ def _pictures(place: Path, of: str) -> list[Markup]:
             if view.ways is not None:
                 figures["option_ways"] = draw_option_ways(view)
     except (FileNotFoundError, ValueError) as error:
-        # A damaged file costs its pictures, not the page.
+        # A damaged file costs its images, not the page.
         _log.warning("no pictures of %s: %s", of, error)
     return [
         embed_figure(figure).figure(f"{_WHAT[name].partition(':')[0]} of {of}", _WHAT[name])

@@ -47,9 +47,9 @@ def agent_name(numbers: Numbers, name: str) -> Markup:
 
 
 def findings(numbers: Numbers) -> list[Markup]:
-    """A sentence a world: which agent has most of the headline metric over the run, and which comes next.
+    """A sentence an environment: which agent has most of the headline metric over the run, and which comes next.
 
-    Where the world changed, another one: who took that best.
+    Where the environment changed, another one: who took that best.
     """
     sentences = []
     for world in numbers.study:
@@ -95,7 +95,7 @@ def _ranking(numbers: Numbers, ranked: Sequence[AgentSummary]) -> list[object]:
 
 
 def _after_the_change(summaries: Sequence[AgentSummary]) -> list[object]:
-    """Who has most at the end of the changed world: in greedy return, and if nobody has any, in training."""
+    """Who has most at the end of the changed environment: in greedy return, and if nobody has any, in training."""
 
     def end(summary: AgentSummary) -> tuple[float, ...]:
         values = (summary.measures[f"switch_{name}"] for name in ("after", "train_after"))
@@ -127,7 +127,7 @@ def _chance(numbers: Numbers, best: AgentSummary, other: AgentSummary) -> str:
 
 
 def result_tables(numbers: Numbers) -> Markup:
-    """A table a world: what the agents reach, how soon, and how often they beat the others."""
+    """A table an environment: what the agents reach, how soon, and how often they beat the others."""
     parts = []
     for world in dict.fromkeys(summary.world for summary in numbers.summaries):
         own = _of(numbers, world)
@@ -153,7 +153,7 @@ def _result_table(numbers: Numbers, world: str, own: Sequence[AgentSummary]) -> 
         "mean ± std": lambda s: spread_text(s.aggregates.get(final), digits),
         "over the run, IQM [95 %]": lambda s: interval_text(s.aggregates.get(area), digits),
     }
-    # Frames and states of different worlds do not mix.
+    # Frames and states of different environments do not mix.
     if world != ALL_WORLDS:
         if any(known(s.measures.get("frames_to_goal", [])) for s in own):
             columns["frames to first goal"] = lambda s: reached_text(
@@ -213,7 +213,7 @@ def _bar(found: Aggregate | None, low: float, top: float, place: int) -> Markup 
 
 
 def adaptation_tables(numbers: Numbers) -> Markup:
-    """A table for each world that changes: what agents lost, how soon they were back, which options they used."""
+    """A table for each environment that changes: what agents lost, how soon they were back, which options they used."""
     parts = []
     for world in numbers.study:
         own = [s for s in _of(numbers, world) if "switch_before" in s.measures]

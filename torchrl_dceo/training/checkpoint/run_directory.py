@@ -169,7 +169,7 @@ def describe_agent(agent: Agent) -> dict[str, Any]:
 
 
 def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]:
-    """The world, what it shows, and its transforms.
+    """The environment, what it shows, and its transforms.
 
     Args:
         env (EnvBase): any environment.
@@ -190,7 +190,7 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
         # Its workers may live in other processes, and some settings of its own depend on the machine.
         world: dict[str, Any] = {"workers": base.num_workers}
     else:
-        # The tables that make a map or a cube; of other worlds, how they were made.
+        # The tables that make a map or a cube; of other environments, how they were made.
         made_from = getattr(base, "_constructor_kwargs", {})
         world = {**_settings(base), **plain(made_from), "tables": _checksum(base)}
     return {

@@ -243,7 +243,7 @@ class Resumable(ABC):
     def resume(self) -> int:
         """Goes back to the newest whole checkpoint of the run directory, or to the start if there is none yet.
 
-        :meth:`run` then goes on as if the run had never been interrupted: to the last bit, if agent, environments and
+        :meth:`run` then continues as if the run had never been interrupted: to the last bit, if agent, environments and
         seeds are made the same way. A directory whose run is made of something else is refused. No other run can use
         the directory until this one has ended or :meth:`close` is called.
 
@@ -338,7 +338,7 @@ class Resumable(ABC):
         self._collection.stop()
         self.counters = Counters(**state["counters"])
         self.agent.load_state_dict(state["agent"])
-        # Copied: an optimizer goes on with the very tensors that it is given.
+        # Copied: an optimizer continues with the very tensors that it is given.
         self.agent.load_learning_state(copied(state["learning"]))
         self.replay.load_state_dict(state["replay"])
         self.metrics = RunMetrics(num_options(self.agent))
@@ -372,7 +372,7 @@ class Resumable(ABC):
             )
 
     def _surroundings(self) -> dict[str, Any]:
-        """What collecting changes besides the agent: worlds and random generators."""
+        """What collecting changes besides the agent: environments and random generators."""
         envs = {name: get_world(env) for name, env in self._envs().items()}
         return {"envs": envs, "generators": get_generators()}
 

@@ -39,7 +39,7 @@ class Collection(ABC):
         return None
 
     def carry_on(self, carrier: TensorDict) -> None:
-        """Goes on with that step; where it cannot, its episode is given up."""
+        """Continues with that step; where it cannot, its episode is given up."""
         del carrier
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Collection(ABC):
         """Begins to collect.
 
         Args:
-            env (EnvBase): the world of the phase: it makes the steps, or stands for those who do.
+            env (EnvBase): the environment of the phase: it makes the steps, or stands for those who do.
 
         Keyword Args:
             reward_free (bool): whether the phase has no reward.
@@ -59,7 +59,7 @@ class Collection(ABC):
         """Batches without end, those of a stream in the order in which they were made."""
 
     def learned(self, frames: int) -> None:
-        """Hears that the agent has learned from all that was delivered, the run's first ``frames`` frames."""
+        """Called when the agent has learned from all that was delivered, the run's first ``frames`` frames."""
         del frames
 
     @abstractmethod
@@ -110,14 +110,14 @@ class SingleCollection(Collection):
         self._collector._carrier = carrier if device is None else carrier.to(device)
 
     def start(self, env: EnvBase, *, reward_free: bool, frames: int) -> None:
-        """Resets the world and asks the policy once."""
+        """Resets the environment and asks the policy once."""
         del reward_free, frames
         num_envs = max(1, env.batch_size.numel())
         tensors = (*self._policy.parameters(), *self._policy.buffers())
         apart = {tensor.device for tensor in tensors} - {env.device}
         devices: dict[str, Any] = {"device": env.device}
         if apart:
-            # The networks on an accelerator, the world and what is stored of it on the host.
+            # The networks on an accelerator, the environment and what is stored of it on the host.
             devices = {"policy_device": apart.pop(), "env_device": env.device}
             devices["storing_device"] = env.device
         self._collector = Collector(
@@ -164,7 +164,7 @@ def make_collection(
     Args:
         agent (Agent): whose policy acts.
         config (TrainConfig): of the run.
-        collector (CollectorConfig, optional): who makes the steps. Default: this process.
+        collector (CollectorConfig, optional): how transitions are collected. Default: this process.
         worker_env (callable, optional): builds the environments of a worker.
 
     Examples:

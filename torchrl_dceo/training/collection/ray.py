@@ -35,7 +35,7 @@ _HEARTBEAT = 5.0  # seconds between two looks at the cluster's head
 
 
 class ActorCollector(Collector):
-    """A collector whose errors arrive: Ray asks for the truth of an actor that has failed, which for TorchRL's is its
+    """A collector whose errors are raised: Ray asks for the truth of a failed actor, which for TorchRL's is its
     length; an endless one has none, and that second error kills the actor.
     """
 

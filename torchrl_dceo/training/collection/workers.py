@@ -152,8 +152,10 @@ class WorkerWorld:
     seeds: tuple[int, int]  # of its environments, and of all other draws
     transforms: Sequence[Transform] = ()
     settings: dict[str, Any] = field(default_factory=dict)  # e.g. coverage=True
-    steps: Tensor | None = None  # that its environments made before, where their world changes
-    held_map: int | None = None  # the map of such a world while it does not
+    steps: Tensor | None = (
+        None  # that its environments made before, where their environment changes
+    )
+    held_map: int | None = None  # the map of such an environment while it does not
 
     def __call__(self) -> EnvBase:
         """Builds them."""
@@ -187,13 +189,13 @@ class WorkerCollection(Collection):
     """What all collections with workers share; a subclass says how workers are started, heard and told.
 
     Worker i has the i-th part of the run's environments, so its steps are those of a range of streams. The learner's
-    own environment makes no step: it keeps the run's account (visit counts, and how far a world that changes has
+    own environment makes no step: it keeps the run's account (visit counts, and how far an environment that changes has
     come), from what workers deliver. A lost worker costs the steps under way: all workers are replaced and begin new
     episodes, which the replay does not join to the old ones.
 
     Args:
         agent (Agent): whose policy is copied.
-        config (CollectorConfig): how many workers, and how often they hear of the learner.
+        config (CollectorConfig): how many workers, and how often they get its weights.
         worker_env (callable): builds environments from ``batch_size=``, ``seed=`` and, for a phase without reward,
             ``coverage=True``.
         seed (int): of the run.
@@ -268,7 +270,7 @@ class WorkerCollection(Collection):
             transforms=self._agent.transforms,
             settings={"coverage": True} if self._reward_free else {},
             steps=None if steps is None else steps.view(-1)[part.start : part.stop],
-            # Discovery comes before any change of the world.
+            # Discovery comes before any change of the environment.
             held_map=current_map(self._env) if self._reward_free else None,
         )
 
@@ -297,7 +299,9 @@ class WorkerCollection(Collection):
                 f"{reason}, after max_restarts={self._restarts} replacements: the run gives up, and can be resumed"
             )
         self._restarts += 1
-        _log.warning("%s: all workers are replaced, and the run goes on with new episodes", reason)
+        _log.warning(
+            "%s: all workers are replaced, and the run continues with new episodes", reason
+        )
         self._try_to_start()
 
     def _received(self, data: TensorDictBase) -> Batch:

@@ -245,7 +245,7 @@ class TorchRLLog:
 
     Nothing is opened before the first row. How far the rows have got, and for Weights & Biases the id of the run, is
     kept in ``<kind>.json`` in the run directory: a resumed run, which comes by some rows again, does not send them
-    again, and goes on in the same run. (A resumed run is exact: these rows were the same.)
+    again, and continues in the same run. (A resumed run is exact: these rows were the same.)
 
     Args:
         kind (str): ``"tensorboard"`` (into ``tensorboard/`` in the run directory) or ``"wandb"``.
