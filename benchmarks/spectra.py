@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--maps", nargs="*", default=[], help="names or files of maps")
     parser.add_argument("--observations", nargs="*", default=["xy"])
     parser.add_argument("--objectives", nargs="*", default=list(OBJECTIVES))
+    parser.add_argument("--steps", type=int, help="updates; default: the recipe's")
     parser.add_argument("--figure", type=Path, help="draw the table instead of adding to it")
     options = parser.parse_args()
     if options.figure is not None:
@@ -75,13 +76,18 @@ def main() -> None:
         for objective in options.objectives:
             for name, (kind, text, seed) in maps.items():
                 if (name, observation, objective) not in done:
-                    row = run(text, observation, objective, seed)
+                    row = run(text, observation, objective, seed, options.steps)
                     append(options.out, {"map": name, "kind": kind, **row})
+                    print(name, *row.values(), flush=True)
 
 
-def run(text: str, observation: str, objective: str, seed: int) -> dict[str, object]:
+def run(
+    text: str, observation: str, objective: str, seed: int, steps: int | None = None
+) -> dict[str, object]:
     """One map, with the defaults of the recipe."""
-    config = RepresentationConfig(map=text, observation=observation, objective=objective, seed=seed)
+    config = RepresentationConfig(
+        map=text, observation=observation, objective=objective, seed=seed, steps=steps
+    )
     start = time.process_time()
     result = learn_representation(config)
     seconds = time.process_time() - start

@@ -121,6 +121,7 @@ def main() -> None:
                     if new:
                         writer.writeheader()
                     writer.writerows(rows)
+                print(name, variant, f"seed {seed}", *rows[-1:], flush=True)
 
 
 if __name__ == "__main__":

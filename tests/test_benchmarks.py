@@ -21,6 +21,8 @@ SMOKE = {
     "loop": "--frames 200",
     "miniworld": "--steps 10 --learning-steps 8",
     "replay": "--rows 1000",
+    "spectra": "--maps GridMaze13 --objectives graph_drawing --steps 5 --out {out}",
+    "spectra_online": "--maps NineRooms --seeds 0:1 --variants today --frames 1100 --out {out}",
     "update": "--turns 1",
 }
 # Compare with packages of the extra `bench`, which the suite does without.
@@ -40,8 +42,9 @@ def test_every_benchmark_has_a_smoke_form():
         if name in SMOKE
     ],
 )
-def test_runs(name):
-    command = [sys.executable, "-W", "ignore", str(FOLDER / f"{name}.py"), *SMOKE[name].split()]
+def test_runs(name, tmp_path):
+    options = SMOKE[name].format(out=tmp_path / "table.csv").split()
+    command = [sys.executable, "-W", "ignore", str(FOLDER / f"{name}.py"), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"\d", done.stdout)

@@ -12,7 +12,7 @@ import torch
 from worker_runs import ROOMS, act_by_what_is_learned, check_rows, make_trainer, record, ticking
 
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.envs import StateCounts, current_map, find_transform, make_env
+from torchrl_dceo.envs import GridWorldEnv, StateCounts, current_map, find_transform, make_env
 from torchrl_dceo.training import CollectorConfig, train
 from torchrl_dceo.training.collection.workers import STAMP
 
@@ -147,13 +147,18 @@ def test_discovery_and_a_world_that_changes(tmp_path):
 def test_what_cannot_be_is_said():
     env = ROOMS(batch_size=[3])
     with pytest.raises(ValueError, match="builds environments in its workers: pass worker_env"):
-        two = ROOMS(batch_size=[2])
+        two = GridWorldEnv(
+            "S.G", batch_size=[2]
+        )  # not by make_env: nobody knows how to build another
         train(make_agent("ddqn", two), two, total_frames=10, collector="multi_sync")
     with pytest.raises(ValueError, match="3 environments cannot be divided among num_workers=2"):
         train(
             make_agent("ddqn", env), env, total_frames=10, collector="multi_sync", worker_env=ROOMS
         )
-    with pytest.raises(ValueError, match="collector must be one of single, multi_sync"):
+    with pytest.raises(
+        ValueError,
+        match="collector is 'multi' .did you mean 'multi_sync'.*choose from single, multi_sync",
+    ):
         CollectorConfig("multi")
     with pytest.raises(ValueError, match="num_workers must be at least 1, got 0"):
         CollectorConfig("multi_sync", num_workers=0)

@@ -198,7 +198,7 @@ def test_a_run_is_stored_with_the_visits_of_all_its_worlds(tmp_path):
     trainer = make_trainer(
         "dceo_two_phase",
         settings=settings,
-        agent_settings={"discovery_frames": 20},
+        agent_settings={"discovery_frames": 20, "num_options": 10, "signs": "+"},
         discovery_env=discovery,
     )
     trainer.run()

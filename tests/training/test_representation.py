@@ -150,7 +150,10 @@ def test_state_net_looks_up_what_it_would_compute():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"objective": "alo"}, "objective must be one of graph_drawing, .*, got 'alo'"),
+        (
+            {"objective": "alo"},
+            "objective is 'alo' .did you mean 'allo'.*; choose from graph_drawing, ",
+        ),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"batch_size": 1}, "batch_size must be at least 2, got 1"),
     ],

@@ -41,6 +41,7 @@ def trained(agent: str, switch_steps: int, frames: int, seed: int = 3) -> tuple[
         total_frames=frames,
         learning_starts=40,
         log_period=ENVS,
+        update_period=4,
         eval_period=ENVS,
         seed=seed,
         progress=False,

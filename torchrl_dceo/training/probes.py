@@ -53,7 +53,7 @@ def eigen_reward(agent: Agent) -> EigenReward | None:
         >>> from torchrl_dceo.envs import make_env
         >>> from torchrl_dceo.training.probes import eigen_reward
         >>> env = make_env("NineRooms", room_size=3)
-        >>> eigen_reward(make_agent("dceo", env, num_options=4)).num_rewards
+        >>> eigen_reward(make_agent("dceo", env, num_options=2)).num_rewards  # both signs
         4
         >>> eigen_reward(make_agent("ddqn", env)) is None
         True
@@ -68,7 +68,7 @@ def option_actor(agent: Agent) -> OptionQValueActor | None:
         >>> from torchrl_dceo.agents import make_agent
         >>> from torchrl_dceo.envs import make_env
         >>> from torchrl_dceo.training.probes import option_actor
-        >>> option_actor(make_agent("dceo", make_env("NineRooms", room_size=3), num_options=4)).num_options
+        >>> option_actor(make_agent("dceo", make_env("NineRooms", room_size=3), num_options=2)).num_options
         4
     """
     return next((m for m in agent.policy.modules() if isinstance(m, OptionQValueActor)), None)
