@@ -182,6 +182,118 @@ def test_compiled_networks_learn_the_same():
         assert row[name] == pytest.approx(plain[name], rel=1e-4)
 
 
+# --- what the authors' code does otherwise, and the settings that do so -----------------------------------------------
+
+
+def batch_of(agent: Agent, env, **settings):
+    replay = agent.replay.make(env, 800, seed=0)
+    replay.extend(env.rollout(50, break_when_any_done=False))
+    return replay.sample(**settings)
+
+
+def test_epsilons_fall_from_eps_start_on_inside_options_too():
+    settings = {"eps_frames": 100, "eps_end": 0.2, "option_eps": 0.1, "eps_start": 40}
+    online = make_agent("rainbow_dceo", make_world(), option_eps_init=0.9, **SMALL, **settings)
+    later = make_agent("dceo_two_phase", make_world(), discovery_frames=300, **settings)
+    for explorer, start in ((online.explorer, 40), (later.explorer, 340)):
+        explorer.step(start)
+        assert float(explorer.eps) == 1
+        explorer.step(50)
+        assert float(explorer.eps) == pytest.approx(0.6)
+    assert float(online.explorer.annealed_option_eps) == pytest.approx(0.5)
+    assert later.explorer.annealed_option_eps is None
+
+
+@pytest.mark.parametrize("settings", [{}, {"objective": "allo"}, {"ritz_period": 2}])
+@pytest.mark.parametrize("uniform", [True, False])
+def test_the_laplacian_learns_from_the_prioritized_batch_if_told(uniform, settings):
+    env = make_world(seed=0)
+    agent = make_agent("rainbow_dceo", env, laplacian_uniform=uniform, **SMALL, **settings)
+    seen = []
+    names = [name for name in ("laplacian", "ritz") if name in agent.objectives]
+    for name in names:
+        agent.objectives[name].register_forward_hook(lambda _, inputs, out: seen.append(inputs[0]))
+    batch = batch_of(agent, env)
+    assert ("uniform" in batch.keys()) == uniform
+    agent.update(batch, agent.phases[0])
+    expected = batch["uniform"] if uniform else batch
+    assert len(seen) == len(names)
+    assert all(torch.equal(given["pixels"], expected["pixels"]) for given in seen)
+
+
+def test_a_uniform_measure_needs_a_batch_of_its_own():
+    with pytest.raises(ValueError, match="set laplacian_uniform to True"):
+        make_agent("dceo", make_world(), laplacian_measure="distinct", laplacian_uniform=False)
+
+
+@pytest.mark.parametrize(("own", "period"), [(3, 3), (None, 2)])
+def test_the_options_targets_have_a_period_of_their_own(own, period):
+    env = make_world(seed=0)
+    agent = make_agent("rainbow_dceo", env, target_period=2, option_target_period=own, **SMALL)
+    batch = batch_of(agent, env)
+    option, main = agent.objectives["option"], agent.objectives["main"]
+    copied: dict[str, list[int]] = {"option": [], "main": []}
+    for number in range(1, 13):
+        agent.update(batch.clone(), agent.phases[0])
+        for name, online, target in (
+            ("option", option.option_network_params, option.target_option_network_params),
+            ("main", main.value_network_params, main.target_value_network_params),
+        ):
+            if (online.data == target.data).all():
+                copied[name].append(number)
+    # TorchRL's HardUpdate lets that many updates pass before the one at which it copies.
+    expected = {"option": list(range(period + 1, 13, period + 1)), "main": [3, 6, 9, 12]}
+    assert copied == expected
+
+
+def test_a_period_of_the_options_targets_needs_hard_updates():
+    with pytest.raises(ValueError, match="option_target_period=3 is for hard target updates"):
+        make_agent("dceo", make_world(), option_target_period=3)
+
+
+def test_prioritized_losses_are_weighted_averages_or_means_of_weighted_errors():
+    env = make_world(seed=0)
+    weight = torch.linspace(0.1, 1, SMALL["batch_size"])
+    batch, losses, moved = None, {}, {}
+    for mean in (False, True):
+        torch.manual_seed(0)
+        agent = make_agent("rainbow_dceo", env, weighted_mean=mean, **SMALL)
+        batch = batch_of(agent, env) if batch is None else batch
+        own = batch.clone().set("priority_weight", weight)
+        # Plain steps of size 1 are the gradients.
+        agent.optimizer = torch.optim.SGD(agent._trained(), lr=1.0)
+        before = {
+            name: [p.detach().clone() for p in agent.objectives[name].parameters()]
+            for name in ("laplacian", "option", "main")
+        }
+        losses[mean] = agent.update(own, agent.phases[0])
+        moved[mean] = {
+            name: torch.cat(
+                [
+                    (p.detach() - old).flatten()
+                    for p, old in zip(agent.objectives[name].parameters(), olds, strict=True)
+                ]
+            ).norm()
+            for name, olds in before.items()
+        }
+        # What the main learner wrote last: its cross-entropies.
+        error = own["td_error"].squeeze(-1)
+        total = (weight * error).sum()
+        expected = total / len(weight) if mean else total / weight.sum()
+        torch.testing.assert_close(losses[mean]["loss_main"], expected)
+    for name, factor in (("laplacian", 1.0), ("option", 0.55), ("main", 0.55)):
+        for values, key in ((losses, f"loss_{name}"), (moved, name)):
+            assert float(values[True][key] / values[False][key]) == pytest.approx(factor, rel=1e-3)
+
+
+def test_without_priorities_the_two_means_are_one():
+    env = make_world(seed=0)
+    agent = make_agent("rainbow", env, prioritized=False, weighted_mean=True, num_atoms=11)
+    batch = batch_of(agent, env)
+    loss = agent.update(batch, agent.phases[0])["loss_main"]
+    torch.testing.assert_close(loss, batch["td_error"].mean())
+
+
 @pytest.fixture
 def on_meta(monkeypatch) -> Callable[[str], Agent]:
     """Builds an agent on a device without memory: any look at a value is an error, and so is a tensor left behind."""

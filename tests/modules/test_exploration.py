@@ -109,6 +109,33 @@ def test_option_eps_makes_some_actions_random():
     assert abs((action == 3).float().mean().item() - 0.2 / ACTIONS) < 0.003
 
 
+def test_option_eps_falls_along_with_epsilon():
+    settings = {"eps_init": 1.0, "eps_end": 0.5, "annealing_num_steps": 100, "annealing_start": 10}
+    explore = module(option_duration=float("inf"), option_eps=0.2, option_eps_init=1.0, **settings)
+    for frames, eps in ((0, 1.0), (10, 1.0), (50, 0.6), (50, 0.2), (50, 0.2)):
+        explore.step(frames)
+        n = 100_000
+        share = (explore(make_input(n, option=0))["action"] == 1).float().mean().item()
+        p = 1 - eps + eps / ACTIONS
+        assert abs(share - p) < 4 * (p * (1 - p) / n) ** 0.5, frames
+    explore = module(option_duration=float("inf"), option_eps_init=1.0, **settings)
+    assert not (explore(make_input(1000, option=0))["action"] == 1).all()
+    explore.step(110)
+    assert (explore(make_input(1000, option=0))["action"] == 1).all()
+
+
+def test_annealed_option_eps_is_saved_and_a_constant_one_is_not():
+    first, second = (module(option_eps_init=1.0, annealing_num_steps=10) for _ in range(2))
+    first.step(4)
+    # A collector's reference to the buffer, by which workers get it.
+    held = second.state_dict(keep_vars=True)["annealed_option_eps"]
+    second.load_state_dict(first.state_dict())
+    assert held.item() == pytest.approx(0.6)
+    second.step(1)
+    assert held.item() == pytest.approx(0.5)
+    assert "annealed_option_eps" not in module(option_eps=0.2).state_dict()
+
+
 def test_option_prob_zero_is_epsilon_greedy_and_one_never_acts_at_random():
     td = module(eps_init=1.0, eps_end=1.0, option_prob=0.0)(make_input(50_000))
     assert (td["option"] == -1).all()
@@ -320,6 +347,11 @@ def test_the_collectors_actions_change_after_an_update(workers):
         ({"eps_init": 0.1, "eps_end": 0.5}, "eps_end must not exceed eps_init"),
         ({"option_duration": 0.5}, "option_duration must be at least 1 step, got 0.5"),
         ({"option_eps": 2}, r"option_eps must lie in \[0, 1\], got 2"),
+        ({"option_eps_init": 2}, r"option_eps_init must lie in \[0, 1\], got 2"),
+        (
+            {"option_eps_init": 0.1, "option_eps": 0.2},
+            "option_eps must not exceed option_eps_init, got 0.2 > 0.1",
+        ),
         ({"num_options": 0}, "num_options must be at least 1, got 0"),
         ({"annealing_num_steps": 0}, "annealing_num_steps must be at least 1, got 0"),
         ({"annealing_start": -1}, "annealing_start must not be negative, got -1"),

@@ -375,8 +375,8 @@ MODULES = [
     Mutation(
         "an option's own epsilon is its complement",
         "modules/exploration.py",
-        "randomly = torch.rand(option.shape, device=option.device) < self.option_eps",
-        "randomly = torch.rand(option.shape, device=option.device) > self.option_eps",
+        "randomly = torch.rand(option.shape, device=option.device) < eps",
+        "randomly = torch.rand(option.shape, device=option.device) > eps",
         ("modules/test_exploration.py::test_option_eps_makes_some_actions_random",),
     ),
     Mutation(
@@ -724,15 +724,15 @@ AGENTS = [
     Mutation(
         "ALLO's duals never step",
         "agents/dceo.py",
-        "Objective(allo, uniform=True, after_update=allo.dual_step)",
-        "Objective(allo, uniform=True)",
+        "after_update=allo.dual_step",
+        "after_update=None",
         ("agents/test_declarations.py",),
     ),
     Mutation(
         "epsilon falls during discovery",
         "agents/option_agent.py",
-        "make_explorer(env, config, num_options, discovery_frames or 0)",
-        "make_explorer(env, config, num_options, 0)",
+        "make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)",
+        "make_explorer(env, config, num_options, config.eps_start)",
         ("agents/test_dceo.py::test_epsilon_falls_after_discovery",),
     ),
     Mutation(

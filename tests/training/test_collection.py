@@ -157,7 +157,7 @@ def test_what_cannot_be_is_said():
         )
     with pytest.raises(
         ValueError,
-        match="collector is 'multi' .did you mean 'multi_sync'.*choose from single, multi_sync",
+        match=r"collector is 'multi' .did you mean 'multi_sync'.*choose from single, multi_sync",
     ):
         CollectorConfig("multi")
     with pytest.raises(ValueError, match="num_workers must be at least 1, got 0"):

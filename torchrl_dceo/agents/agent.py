@@ -146,6 +146,8 @@ class Objective:
             by priorities.
         logged (sequence of NestedKey): entries that it writes and whose mean the log shows.
         after_update (callable, optional): called after each step of the optimizer in which it learned.
+        weighted_mean (bool): whether its loss, which divides by the sum of the batch's importance weights w, is
+            multiplied by their mean, so that Σwℓ/Σw becomes mean(wℓ); for replays that draw by priorities.
 
     Examples:
         >>> from torch import nn
@@ -158,6 +160,7 @@ class Objective:
     uniform: bool = False
     logged: Sequence[NestedKey] = ()
     after_update: Callable[[], None] | None = None
+    weighted_mean: bool = False
 
 
 class Agent(nn.Module):
@@ -276,6 +279,8 @@ class Agent(nn.Module):
             if isinstance(objective.module, LossModule):
                 for key, value in out.items():
                     if key.startswith("loss"):
+                        if objective.weighted_mean and self.replay.prioritized:
+                            value = value * own.get("priority_weight").mean()
                         total = value if total is None else total + value
                         key = f"loss_{name}"
                     outputs[key] = value.detach()

@@ -19,7 +19,7 @@ from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
 from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate, OptionAdam
 from torchrl_dceo.agents.agent import Agent, Explorer, Objective, Phase, ReplaySettings
-from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig
+from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig, OptionConfig
 from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, make_table_learner
 from torchrl_dceo.modules import (
     Centred,
@@ -250,6 +250,7 @@ def make_explorer(
         option_prob=config.option_prob,
         option_duration=config.option_duration,
         option_eps=config.option_eps,
+        option_eps_init=config.option_eps_init,
         across_episodes=config.options_across_episodes,
         selection=imported(config.selection),
         termination=imported(config.termination),
@@ -288,8 +289,18 @@ def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[Ta
     delayed = [loss for loss in losses if not isinstance(loss, TabularQLoss)]
     if config.target_tau is not None:
         return [DirectSoftUpdate(loss, tau=config.target_tau) for loss in delayed]
-    period = config.target_period
-    return [HardUpdate(loss, value_network_update_interval=period) for loss in delayed]
+    return [
+        HardUpdate(loss, value_network_update_interval=target_period(config, loss))
+        for loss in delayed
+    ]
+
+
+def target_period(config: LearnerConfig, loss: LossModule) -> int:
+    """Updates between two hard ones of a loss's targets: the options' own, if they have one, or the main learner's."""
+    if isinstance(config, OptionConfig) and isinstance(loss, OptionDQNLoss):
+        own = config.option_target_period
+        return config.target_period if own is None else own
+    return config.target_period
 
 
 def make_optimizer(
@@ -356,6 +367,13 @@ def assemble(
     """
     modules = {name: objective.module for name, objective in objectives.items()}
     targeted = [modules[name] for name in ("option", "main") if name in modules]
+    if config.weighted_mean:
+        # A table has its own step for each transition, without weights.
+        weighted = [loss for loss in targeted if not isinstance(loss, TabularQLoss)]
+        objectives = {
+            name: dataclasses.replace(objective, weighted_mean=objective.module in weighted)
+            for name, objective in objectives.items()
+        }
     keys = (*state_keys, "state_id") if config.main_learner == "table" else state_keys
     parts = (policy, *modules.values())
     if any(isinstance(module, Centred) for part in parts for module in part.modules()):

@@ -73,6 +73,8 @@ class LearnerConfig(_Checked):
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
     priority_beta: float = 0.5  # how much weights correct for it; the authors: constant
+    # TorchRL's Σwℓ/Σw over a prioritized batch; True: mean(wℓ), the authors.
+    weighted_mean: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,10 +99,17 @@ class OptionConfig(_Checked):
     option_prob: float = by_environment(0.8)  # μ; the paper, online on Nine Rooms and Maze
     option_duration: float = 10.0  # D; the paper, everywhere
     option_eps: float = 0.01  # their later code
+    # Ours: None, constant; from 1.0 it falls to option_eps along with ε, the authors.
+    option_eps_init: float | None = None
+    # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
+    eps_start: int = 0
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     option_gamma: float | None = 0.95  # ours (docs/options.md); None: the main learner's, the paper
     independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
     options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
+    # Updates between hard ones of the options' targets, if target_tau is None; ours: None, the main learner's (the
+    # authors: 8000 of each option's own).
+    option_target_period: int | None = None
     # True: act by the target networks, averages of the learned weights; higher climbs, less coverage (docs/options.md).
     average_options: bool = False
     # Ours: higher climbs than over n steps, which is the paper's (docs/options.md).
@@ -112,7 +121,9 @@ class OptionConfig(_Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, ("num_options", "option_duration", "options_per_update"))
-        check_between(self, ("option_prob", "option_eps", "option_gamma"))
+        check_at_least(self, 1, ("option_target_period",))
+        check_at_least(self, 0, ("eps_start",))
+        check_between(self, ("option_prob", "option_eps", "option_eps_init", "option_gamma"))
 
     @property
     def option_successor(self) -> str:
@@ -123,6 +134,14 @@ class OptionConfig(_Checked):
 @dataclass
 class OptionAgentConfig(OptionConfig, LearnerConfig):
     """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.option_target_period is not None and self.target_tau is not None:
+            raise ValueError(
+                f"option_target_period={self.option_target_period} is for hard target updates: set target_tau to None "
+                f"(null), got {self.target_tau}"
+            )
 
 
 @dataclass
@@ -150,6 +169,8 @@ class LaplacianConfig(_Checked):
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     # The paper; distinct: every distinct observation alike (docs/laplacian.md).
     laplacian_measure: Literal["visits", "distinct"] = "visits"
+    # Ours: its expectations are over the states of the data; False: the main learner's prioritized batch, the authors.
+    laplacian_uniform: bool = True
     ritz_period: int | None = None  # ours: updates between two Rayleigh-Ritz solutions; None: none
     pair_steps: int = 1  # between the states of a pair; the paper (the authors' code: n)
     skip_first: bool = True  # ours: the first eigenfunction is constant
@@ -168,3 +189,7 @@ class LaplacianConfig(_Checked):
         super().__post_init__()
         check_positive(self, ("barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
+        if self.laplacian_measure == "distinct" and not self.laplacian_uniform:
+            raise ValueError(
+                "laplacian_measure 'distinct' needs a batch of the Laplacian's own: set laplacian_uniform to True"
+            )

@@ -39,7 +39,9 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
     successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":
         allo = ALLOLoss(encoder, barrier=2.0, estimator=config.estimator, successor=successor)
-        return encoder, Objective(allo, uniform=True, after_update=allo.dual_step)
+        return encoder, Objective(
+            allo, uniform=config.laplacian_uniform, after_update=allo.dual_step
+        )
     kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
     loss = kinds[config.objective](
         encoder,
@@ -48,7 +50,7 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
         estimator=config.estimator,
         successor=successor,
     )
-    return encoder, Objective(loss, uniform=True)
+    return encoder, Objective(loss, uniform=config.laplacian_uniform)
 
 
 def with_ritz(
@@ -73,7 +75,10 @@ def with_ritz(
         in_keys=list(encoder.in_keys),
         out_keys=list(encoder.out_keys),
     )
-    return rotated, {"laplacian": laplacian, "ritz": Objective(step, uniform=True)}
+    return rotated, {
+        "laplacian": laplacian,
+        "ritz": Objective(step, uniform=config.laplacian_uniform),
+    }
 
 
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:

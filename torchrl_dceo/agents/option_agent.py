@@ -50,7 +50,7 @@ def make_option_agent(
             Phase("learning", None, ("main",)),
         )
     # ε stays at its first value while options are discovered.
-    explorer = make_explorer(env, config, num_options, discovery_frames or 0)
+    explorer = make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)
     return assemble(
         env,
         config,

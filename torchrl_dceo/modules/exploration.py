@@ -107,8 +107,12 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on."""
         # The buffers are written in place: collectors hold references to them.
         self.frames.add_(frames)
+        self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
+
+    def _progress(self) -> Tensor:
+        """The share of the annealing that is over, from 0 to 1."""
         progress = (self.frames - self.annealing_start) / self.annealing_num_steps
-        self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, progress.clamp_(0, 1)))
+        return progress.clamp_(0, 1)
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Returns the transform that makes the environment carry the explorer's state, and reset it if need be."""
@@ -326,6 +330,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_prob (float, optional): μ, the probability that exploring starts an option. Default: ``0.9``.
         option_duration (float, optional): D, the mean number of steps of an option. Default: ``10``.
         option_eps (float, optional): probability of a uniformly random action inside an option. Default: ``0.0``.
+        option_eps_init (float, optional): that probability before annealing; it falls to ``option_eps`` along with ε.
+            Default: ``None``: constant.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
@@ -349,6 +355,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         (True, True)
     """
 
+    annealed_option_eps: Tensor | None
+
     def __init__(
         self,
         spec: TensorSpec,
@@ -361,6 +369,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_prob: float = 0.9,
         option_duration: float = 10,
         option_eps: float = 0.0,
+        option_eps_init: float | None = None,
         across_episodes: bool = False,
         selection: Selection | None = None,
         termination: Termination | None = None,
@@ -388,9 +397,19 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         if option_duration < 1:
             raise ValueError(f"option_duration must be at least 1 step, got {option_duration}")
         check_probability("option_eps", option_eps)
+        if option_eps_init is not None:
+            check_probability("option_eps_init", option_eps_init)
+            if option_eps > option_eps_init:
+                raise ValueError(
+                    f"option_eps must not exceed option_eps_init, got {option_eps} > {option_eps_init}"
+                )
         self.num_options = num_options
         self.option_duration = option_duration
         self.option_eps = option_eps
+        self.option_eps_init = option_eps_init
+        # A buffer for the same reasons as ε; None is not saved.
+        annealed = None if option_eps_init is None else torch.tensor(float(option_eps_init))
+        self.register_buffer("annealed_option_eps", annealed)
         self.selection = uniform_selection if selection is None else selection
         self.termination = termination
         self.action_value_key = action_value_key
@@ -398,6 +417,14 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         if action_mask_key is not None:
             self.in_keys.append(action_mask_key)
         self.out_keys = [action_key, option_key, unravel_key(("next", option_key)), self._start_key]
+
+    def step(self, frames: int = 1) -> None:
+        """Anneals ε and, with ``option_eps_init``, that inside options, by a number of collected frames."""
+        super().step(frames)
+        if self.annealed_option_eps is not None and self.option_eps_init is not None:
+            progress = self._progress()
+            eps = (1 - progress) * self.option_eps_init + progress * self.option_eps
+            self.annealed_option_eps.copy_(eps)
 
     def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
         return {self.option_key: (NO_OPTION, self.num_options - 1, NO_OPTION)}
@@ -438,9 +465,11 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         if mask is not None:
             values = values.masked_fill(~mask, -torch.inf)
         action = values.argmax(-1)
-        if self.option_eps == 0:
+        annealed = self.annealed_option_eps
+        if annealed is None and self.option_eps == 0:
             return action
-        randomly = torch.rand(option.shape, device=option.device) < self.option_eps
+        eps = self.option_eps if annealed is None else annealed
+        randomly = torch.rand(option.shape, device=option.device) < eps
         return torch.where(randomly, random_action, action)
 
 
