@@ -8,19 +8,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torch import nn
+from walks import grid_graph
 
 from torchrl_dceo.modules import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.modules.rayleigh_ritz import ritz
-
-
-def grid(height, width):
-    s = torch.arange(height * width)
-    row, column = s // width, s % width
-    successors = [
-        (row + dr).clamp(0, height - 1) * width + (column + dc).clamp(0, width - 1)
-        for dr, dc in ((0, 1), (0, -1), (1, 0), (-1, 0))
-    ]
-    return s.repeat(4), torch.cat(successors)
 
 
 def exact(graph, d, rho=None):
@@ -51,7 +42,7 @@ def cosines(a, b):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_exact_on_a_table(weighted):
     """Any invertible mixture of the eigenfunctions, given exact A and M, comes apart to 1e-8."""
-    graph, d = grid(4, 7), 6
+    graph, d = grid_graph(4, 7), 6
     rho = torch.rand(28).double() + 0.2 if weighted else None
     values, functions = exact(graph, d, rho)
     mixed = functions @ torch.randn(d, d, dtype=torch.float64)
@@ -65,7 +56,7 @@ def test_exact_on_a_table(weighted):
 
 
 def test_the_same_from_batches():
-    graph, d = grid(4, 7), 6
+    graph, d = grid_graph(4, 7), 6
     values, functions = exact(graph, d)
     mixed = functions @ torch.randn(d, d, dtype=torch.float64)
     for rate in (None, 0.1):
@@ -97,7 +88,7 @@ def test_running_averages_forget():
 
 def test_equal_eigenvalues_are_kept_as_they_were():
     """A square: x and y share every eigenvalue. The first solution picks a basis, all others keep it."""
-    graph, d = grid(5, 5), 6
+    graph, d = grid_graph(5, 5), 6
     values, functions = exact(graph, d)
     assert values[2] - values[1] < 1e-9
     module = RayleighRitz(d).double()
@@ -184,7 +175,7 @@ def test_sorting_by_eigenvalue_would_have_swapped_them():
 
 def test_the_standard_error_is_the_spread_of_the_eigenvalues():
     """Over many independent data sets, each with its own solution."""
-    graph, d = grid(3, 4), 4
+    graph, d = grid_graph(3, 4), 4
     _, functions = exact(graph, d)
     found, stated = [], []
     for seed in range(150):
@@ -203,7 +194,7 @@ def test_the_standard_error_is_the_spread_of_the_eigenvalues():
 
 
 def test_a_missing_direction_comes_last():
-    graph, d = grid(3, 4), 3
+    graph, d = grid_graph(3, 4), 3
     values, functions = exact(graph, d)
     module = RayleighRitz(4).double()
     f = torch.cat([functions, functions[:, :1] - functions[:, 1:2]], 1)
@@ -215,7 +206,7 @@ def test_a_missing_direction_comes_last():
 
 
 def test_folding_leaves_the_functions_as_they_are():
-    graph, d = grid(3, 5), 4
+    graph, d = grid_graph(3, 5), 4
     net = nn.Sequential(nn.Linear(15, 16), nn.Tanh(), nn.Linear(16, d)).double()
     observations = torch.eye(15).double()
     module = RayleighRitz(d).double()

@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
+from walks import grid_graph, path_graph
 
 from torchrl_dceo.objectives.laplacian import GeneralizedLaplacianLoss, GraphDrawingLoss
 
@@ -36,22 +37,6 @@ def make_table(num_states, d):
 
 def state_batch(states, successors):
     return TensorDict({"state": states, "next": {"state": successors}}, [len(states)])
-
-
-def path_graph(n):
-    """Every transition of the symmetric walk on a path that stays put at a wall: rho is uniform."""
-    s = torch.arange(n)
-    return s.repeat(2), torch.cat([(s - 1).clamp_min(0), (s + 1).clamp_max(n - 1)])
-
-
-def grid_graph(height, width):
-    s = torch.arange(height * width)
-    row, column = s // width, s % width
-    successors = [
-        (row + dr).clamp(0, height - 1) * width + (column + dc).clamp(0, width - 1)
-        for dr, dc in ((0, 1), (0, -1), (1, 0), (-1, 0))
-    ]
-    return s.repeat(4), torch.cat(successors)
 
 
 def exact_eigenvectors(graph, d):

@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
+from walks import grid_graph, path_graph
 
 from torchrl_dceo.objectives import OMMLoss
 
@@ -34,22 +35,6 @@ def make_table(num_states, d):
 
 def state_batch(states, successors):
     return TensorDict({"state": states, "next": {"state": successors}}, [len(states)])
-
-
-def corridor(n):
-    """A walk on a path that stays put at its ends: the states are visited alike."""
-    s = torch.arange(n)
-    return s.repeat(2), torch.cat([(s - 1).clamp_min(0), (s + 1).clamp_max(n - 1)])
-
-
-def grid(height, width):
-    s = torch.arange(height * width)
-    row, column = s // width, s % width
-    successors = [
-        (row + dr).clamp(0, height - 1) * width + (column + dc).clamp(0, width - 1)
-        for dr, dc in ((0, 1), (0, -1), (1, 0), (-1, 0))
-    ]
-    return s.repeat(4), torch.cat(successors)
 
 
 def laplacian(graph):
@@ -108,7 +93,7 @@ def test_value_equals_the_double_loop(nesting, d):
 @pytest.mark.parametrize("nesting", NESTINGS)
 def test_unbiased_in_value_and_gradient(nesting):
     """The expectation over every batch of three independent transitions is the closed form."""
-    graph, d = corridor(3), 2
+    graph, d = path_graph(3), 2
     L = laplacian(graph)
     encoder = make_table(3, d)
     loss = OMMLoss(encoder, nesting=nesting)
@@ -127,7 +112,7 @@ def test_unbiased_in_value_and_gradient(nesting):
 
 def test_sequential_does_not_move_the_earlier_dimensions():
     """f_1 has the same gradient whatever comes after it."""
-    graph = corridor(5)
+    graph = path_graph(5)
     gradients = []
     weight = torch.randn(5, 3, dtype=torch.float64)
     for d in (1, 3):
@@ -140,14 +125,16 @@ def test_sequential_does_not_move_the_earlier_dimensions():
 
 @pytest.mark.parametrize("nesting", NESTINGS)
 def test_eigenfunctions_are_stationary_with_the_predicted_value(nesting):
-    L = laplacian(grid(3, 5))
+    L = laplacian(grid_graph(3, 5))
     values, vectors = torch.linalg.eigh(L)
     f = vectors[:, :4] * math.sqrt(15)
     assert expected_gradient(f, L, nesting).abs().max() < 1e-12
     torch.testing.assert_close(objective(f, L), -(1 - values[:4] / 2).sum())
 
 
-@pytest.mark.parametrize(("graph", "d"), [(corridor(8), 4), (grid(3, 7), 5)], ids=["path", "grid"])
+@pytest.mark.parametrize(
+    ("graph", "d"), [(path_graph(8), 4), (grid_graph(3, 7), 5)], ids=["path", "grid"]
+)
 @pytest.mark.parametrize("nesting", NESTINGS)
 def test_recovers_the_eigenfunctions_unshrunk(nesting, graph, d):
     torch.manual_seed(0)
