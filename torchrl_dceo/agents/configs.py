@@ -162,10 +162,11 @@ class LaplacianConfig(_Checked):
     """The representation f and the rewards made from it."""
 
     dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
-    objective: Literal["generalized", "graph_drawing", "allo"] = "generalized"  # the paper
+    objective: Literal["generalized", "graph_drawing", "allo", "omm"] = "generalized"  # the paper
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
-    # Ours: above half of the eigenvalues that are followed, and not much (docs/representation.md).
-    barrier: float = 0.1
+    # Ours: above half of the eigenvalues that are followed, and not much (docs/representation.md). "auto": kept there by
+    # an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
+    barrier: float | Literal["auto"] = 0.1
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     # The paper; distinct: every distinct observation alike (docs/laplacian.md).
     laplacian_measure: Literal["visits", "distinct"] = "visits"
@@ -187,7 +188,8 @@ class LaplacianConfig(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, ("barrier",))
+        if self.barrier != "auto":
+            check_positive(self, ("barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
         if self.laplacian_measure == "distinct" and not self.laplacian_uniform:
             raise ValueError(
