@@ -166,8 +166,8 @@ class LaplacianConfig(_Checked):
     dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
     objective: Literal["generalized", "graph_drawing", "allo", "omm"] = "generalized"  # the paper
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
-    # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto": kept
-    # there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
+    # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto":
+    # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
     barrier: float | Literal["auto"] = 0.1
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     # The paper; distinct: every distinct observation alike (docs/concepts/laplacian.md).
