@@ -19,7 +19,7 @@ sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__f
 from torchrl_dceo.envs.miniworld_headless import why_not  # noqa: E402
 
 WORLD = "MiniWorldFourRooms"
-# Half of the package's, as in the longer runs of docs/miniworld.md.
+# Half of the package's, as in the longer runs of docs/environments/miniworld.md.
 SMALL = {"obs_width": 40, "obs_height": 30, "samples": 1}
 # In a process of its own, before our import changes how pyglet and Mesa are set up.
 PACKAGE = """

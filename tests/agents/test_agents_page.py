@@ -1,4 +1,4 @@
-"""The table of docs/agents.md says what the builders build."""
+"""The table of docs/agents/index.md says what the builders build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.envs import make_env
 
-PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "agents" / "index.md").read_text()
 ROWS = {
     cells[0].strip("` "): cells[1:]
     for cells in (

@@ -99,7 +99,9 @@ def test_actions_that_start_at_one():
     space = spaces.Box(0, 4, (2,), np.float32)
     env = Seen(space, lambda place: place.astype(np.float32), spaces.Discrete(4, start=1))
     prepared = prepare_env(env)
-    prepared.rollout(100, break_when_any_done=False)  # the environment asserts that they are its own
+    prepared.rollout(
+        100, break_when_any_done=False
+    )  # the environment asserts that they are its own
     assert prepared.action_spec.space.n == 4
     assert after_one_step_down(env)["observation"].tolist() == [1, 0]
     wrapped = OptionActionWrapper(env, make_agent("dceo", env, num_options=2, signs="+").policy[1])

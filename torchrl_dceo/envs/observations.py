@@ -55,10 +55,10 @@ _MASK = "action_mask"
 class ObservationFormat(Transform):
     """Turns an environment's entries into the one that networks read: ``pixels`` or ``observation``.
 
-    An image becomes ``uint8 [*, C, H, W]`` under ``pixels``; a stack of images ``[*, T, …]`` has the channels of all of
-    them. Everything else becomes one float vector under ``observation``: entries flattened and put side by side, indices
-    as one-hot vectors, whole numbers divided by the largest that their spec allows. The entries that it is made of stay:
-    an environment may read its own state from them.
+    An image becomes ``uint8 [*, C, H, W]`` under ``pixels``; a stack of images ``[*, T, …]`` has the channels of all
+    of them. Everything else becomes one float vector under ``observation``: entries flattened and put side by side,
+    indices as one-hot vectors, whole numbers divided by the largest that their spec allows. The entries that it is
+    made of stay: an environment may read its own state from them.
 
     Args:
         in_keys (sequence of NestedKey): the entries to read: one image, or any number of others.
@@ -246,7 +246,7 @@ def _chosen_keys(
                     f"this environment has no observation {key!r}; it has {sorted(map(str, leaves))}"
                 )
         return keys
-    masks = [key for key in leaves if _MASK == (key if isinstance(key, str) else key[-1])]
+    masks = [key for key in leaves if (key if isinstance(key, str) else key[-1]) == _MASK]
     if masks:
         raise ValueError(
             f"masks of actions ({masks[0]!r}) are not supported, every action must be allowed in every state: "
@@ -361,11 +361,11 @@ def _plain_space(space: spaces.Space, largest: int) -> tuple[spaces.Space | None
     if isinstance(space, spaces.Dict | spaces.Tuple):
         pairs = space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         parts = {key: _plain_space(inner, largest) for key, inner in pairs}
-        kept = {key: part for key, part in parts.items() if part[0] is not None}
+        kept = {str(key): inner for key, (inner, _) in parts.items() if inner is not None}
+        reads = {key: read for key, (inner, read) in parts.items() if inner is not None}
         if not kept:
             return None, _same
-        inner = spaces.Dict({str(key): part[0] for key, part in kept.items()})
-        return inner, lambda seen: {str(key): read(seen[key]) for key, (_, read) in kept.items()}
+        return spaces.Dict(kept), lambda seen: {str(k): read(seen[k]) for k, read in reads.items()}
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return spaces.Discrete(int(space.n)), lambda seen: int(seen) - first

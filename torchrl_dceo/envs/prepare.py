@@ -299,5 +299,3 @@ def _bookkeeping(env: EnvBase) -> list[Transform]:
     if "episode_reward" not in entries:
         chain.append(RewardSum())
     return chain
-
-

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/environments.md: ``python docs/draw_environments.py``."""
+"""Draws the pictures of docs/environments/index.md: ``python docs/tools/draw_environments.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrl_dceo.envs import RubiksCubeEnv, SwitchingGridWorldEnv, make_env
 
-FOLDER = Path(__file__).parent / "images"
+FOLDER = Path(__file__).parents[1] / "images"
 GAP = 16
 GRIDS = {
     "nine_rooms": "NineRooms",

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/metrics.md: ``python docs/draw_metrics.py``."""
+"""Draws the pictures of docs/how_to/metrics.md: ``python docs/tools/draw_metrics.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchrl_dceo.analysis import (
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.grid.maps import nine_rooms
 
-FOLDER = Path(__file__).parent / "images"
+FOLDER = Path(__file__).parents[1] / "images"
 NUM_OPTIONS, GAMMA, STEPS = 10, 0.99, 5000
 
 
