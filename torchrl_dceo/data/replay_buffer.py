@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -42,8 +42,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader (NStepReader): makes the transitions.
         uniform (UniformStepSampler): the sampler of :meth:`sample_uniform`.
         uniform_key (str, optional): under which samples hold a second, uniform batch. Default: none.
-        distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`, and of the batch under
-            ``uniform_key``. Default: none.
+        uniform_measure (str, optional): over what that batch is uniform, ``"visits"`` or ``"distinct"``. Default:
+            ``"visits"``.
+        distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`; it may be the buffer's own.
+            Default: none.
         observation_hash (callable, optional): which observations are the same, for ``distinct``. Default: their bytes.
         kwargs: what :class:`~torchrl.data.TensorDictReplayBuffer` takes.
 
@@ -61,6 +63,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader: NStepReader,
         uniform: UniformStepSampler,
         uniform_key: str | None = None,
+        uniform_measure: Literal["visits", "distinct"] = "visits",
         distinct: DistinctSampler | None = None,
         observation_hash: ObservationHash | None = None,
         **kwargs: Any,
@@ -68,6 +71,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         self._reader = reader
         self._uniform = uniform
         self.uniform_key = uniform_key
+        self._uniform_measure = uniform_measure
         self._distinct = distinct
         self._observation_hash = observation_hash or make_hash("exact")
         # Rows are read as one TensorDict: there is nothing to collate.
@@ -166,7 +170,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         info["index"] = index
         data = self._apply_transform(data)
         if self.uniform_key is not None:
-            draw = self.sample_uniform if self._distinct is None else self.sample_distinct
+            distinct = self._uniform_measure == "distinct"
+            draw = self.sample_distinct if distinct else self.sample_uniform
             data.set(self.uniform_key, draw(batch_size))
         return data, info
 
@@ -197,12 +202,13 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def sample_distinct(self, batch_size: int | None = None) -> TensorDictBase:
         """Draws a batch in which every distinct observation has the same chance, however often it was stored.
 
-        Of its rows each is as likely as the others. Needs ``uniform_measure="distinct"``. No importance weight is set.
+        Of its rows each is as likely as the others. Needs ``sampler="distinct"`` or ``uniform_measure="distinct"``. No
+        importance weight is set.
         """
         if self._distinct is None:
             raise RuntimeError(
                 "The buffer does not know which observations are distinct: build it with "
-                "make_replay_buffer(..., uniform_measure='distinct')."
+                "make_replay_buffer(..., sampler='distinct') or uniform_measure='distinct'."
             )
         return self._drawn_by(self._distinct, batch_size)
 
@@ -212,7 +218,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         if self._distinct is None:
             raise RuntimeError(
                 "The buffer does not count distinct observations: build it with "
-                "make_replay_buffer(..., uniform_measure='distinct')."
+                "make_replay_buffer(..., sampler='distinct') or uniform_measure='distinct'."
             )
         return self._distinct.num_distinct
 
@@ -255,6 +261,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 self._distinct._empty()
             self._bar_all()
 
+    def _is_separate(self) -> bool:
+        """Whether the distinct draw is another than the buffer's own."""
+        return self._distinct is not None and self._distinct is not self._sampler
+
     def _layout(self) -> dict[str, Any]:
         ring = self._reader.ring
         return {
@@ -286,7 +296,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "writer": self._writer.state_dict(),
             "sampler": self._sampler.state_dict(),
             "uniform": self._uniform.state_dict(),
-            **({} if self._distinct is None else {"distinct": self._distinct.state_dict()}),
+            **({"distinct": self._distinct.state_dict()} if self._is_separate() else {}),
             "transform": dict(self._transform.state_dict()),
         }
 
@@ -329,7 +339,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             writer.load_state_dict(state_dict["writer"])
             self._sampler.load_state_dict(state_dict["sampler"])
             self._uniform.load_state_dict(state_dict["uniform"])
-            if self._distinct is not None:
+            if self._is_separate():
                 self._distinct.load_state_dict(state_dict["distinct"])
             self._transform.load_state_dict(state_dict["transform"])
             self._batch_size = state_dict["batch_size"]
