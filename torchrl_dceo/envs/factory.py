@@ -87,14 +87,18 @@ def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
 
 
 def _side_by_side(
-    name: str, make: Callable[[], EnvBase], batch_size: torch.Size, parallel: bool
+    name: str,
+    make: Callable[[], EnvBase],
+    batch_size: torch.Size,
+    parallel: bool,
+    serial: type[SerialEnv] = SerialEnv,
 ) -> EnvBase:
     """Environments that cannot batch themselves: one as it is, several in this process or in one each."""
     if not batch_size:
         return make()
     if len(batch_size) > 1:
         raise ValueError(f"{name} runs in one batch dimension, got batch_size {list(batch_size)}")
-    return (ParallelEnv if parallel else SerialEnv)(batch_size[0], make)
+    return (ParallelEnv if parallel else serial)(batch_size[0], make)
 
 
 def _minigrid(name: str) -> _World:
@@ -126,10 +130,10 @@ def _miniworld(name: str) -> _World:
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
-        from torchrl_dceo.envs.gym import MiniWorldEnv3D
+        from torchrl_dceo.envs.gym import MiniWorldEnv3D, SerialWorlds
 
         make = functools.partial(MiniWorldEnv3D, short, **settings)
-        return _side_by_side(short, make, batch_size, parallel)
+        return _side_by_side(short, make, batch_size, parallel, serial=SerialWorlds)
 
     names = _settings_of(WORLDS[short]) - {"render_mode"}
     return _World(build, frozenset(names | {"parallel"}))
