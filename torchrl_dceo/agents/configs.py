@@ -58,11 +58,11 @@ class LearnerConfig(_Checked):
     eps_end: float = 0.1  # their later code
     # Ours: 70 % of a run of 300,000 frames (their later code: 10 % of a million).
     eps_frames: int = 210_000
-    # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
-    # nature_small: that of Mnih et al. 2013, a third of its time.
+    # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
+    # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
     # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
-    network: Literal["auto", "grid", "nature", "nature_small", "mlp"] | str | Callable = "auto"
+    network: str | Callable = "auto"
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
     main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
     max_grad_norm: float | None = None  # ours: no clipping of the gradient

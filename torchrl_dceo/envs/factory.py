@@ -28,7 +28,7 @@ from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
 from torchrl_dceo.envs.gym import make_gym_env
-from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
+from torchrl_dceo.envs.transforms import Coverage, RowTransform, StateCounts, num_states
 from torchrl_dceo.settings import choices
 
 __all__ = ["EnvRecipe", "env_recipe", "env_settings", "list_envs", "make_env"]
@@ -49,6 +49,7 @@ class _World(NamedTuple):
 
     build: Callable[..., EnvBase]
     settings: frozenset[str]
+    records: Callable[[EnvBase], list[RowTransform]] = lambda env: []  # appended where visits are
 
 
 def _settings_of(kind: type) -> set[str]:
@@ -146,7 +147,7 @@ def _gym_id(name: str) -> str:
 def _atari(name: str) -> _World:
     # ale-py is only imported when a game is asked for.
     from torchrl_dceo.envs.atari import rom_path
-    from torchrl_dceo.envs.atari.env import AtariEnv
+    from torchrl_dceo.envs.atari.env import AtariEnv, PlayerRecord
 
     game = name.removeprefix(_ATARI_PREFIX)
     rom_path(game)  # or an error that names the game that was meant
@@ -165,8 +166,12 @@ def _atari(name: str) -> _World:
                 raise ValueError(f"vector=True does not offer {setting}: leave it out")
         return AtariVectorEnv(game, batch_size=batch_size, num_threads=num_threads, **settings)
 
+    def records(env: EnvBase) -> list[RowTransform]:
+        known = isinstance(env, AtariEnv) and env.positions is not None
+        return [PlayerRecord(env.num_states)] if known else []
+
     names = _settings_of(AtariEnv) | {"vector", "num_threads", "clip_rewards"}
-    return _World(build, frozenset(names - {"game"}))
+    return _World(build, frozenset(names - {"game"}), records)
 
 
 _TORCH_WORLDS: dict[str, Callable[[], _World]] = {
@@ -379,6 +384,8 @@ def make_env(
         chain.append(visits.clone())
     elif visits is not None:
         chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
+    if visits is not None:
+        chain += world.records(base)
     env = TransformedEnv(base, Compose(*chain))
     env.__dict__[_RECIPE] = recipe
     return env

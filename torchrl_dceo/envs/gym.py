@@ -319,9 +319,9 @@ class GymWorldEnv(GymEnv):
 
 
 class SerialWorlds(SerialEnv):
-    """``SerialEnv`` of several :class:`GymWorldEnv`, whose steps go to the worlds themselves, without a tensordict each.
+    """``SerialEnv`` of several :class:`GymWorldEnv`: a step goes to the worlds themselves, without a tensordict each.
 
-    The same transitions, proven step by step against ``SerialEnv``, whose own path is taken while the fast paths are off.
+    The transitions are those of ``SerialEnv``, whose own path is taken while the fast paths are switched off.
 
     Args:
         num_workers (int): how many.

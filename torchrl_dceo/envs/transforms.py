@@ -18,6 +18,7 @@ from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
 __all__ = [
     "ActionNoise",
     "Coverage",
+    "RowTransform",
     "SharedTable",
     "StateCounts",
     "find_transform",
@@ -145,6 +146,14 @@ def find_transform(env: EnvBase, kind: type[_T]) -> _T | None:
                 return transform
         env = env.base_env
     return None
+
+
+class RowTransform(Transform):
+    """A transform that has numbers for the log of a run: the trainer adds :meth:`row` to each row."""
+
+    def row(self) -> dict[str, float]:
+        """The numbers, by column; what is counted per row begins anew. Here: none."""
+        return {}
 
 
 class StateCounts(Transform):
