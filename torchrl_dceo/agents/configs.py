@@ -64,7 +64,8 @@ class LearnerConfig(_Checked):
     # "package.module:function".
     network: str | Callable = "auto"
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
-    main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
+    # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
+    main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     # The paper: a table on the cube, Rainbow on Atari (its options too).
     main_learner: Literal["network", "table", "rainbow"] = "network"
