@@ -106,9 +106,8 @@ class OptionConfig(_Checked):
     # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
-    option_gamma: float | None = (
-        0.95  # ours (docs/concepts/options.md); None: the main one, as the paper
-    )
+    # ours (docs/concepts/options.md); None: the main one, as the paper
+    option_gamma: float | None = 0.95
     independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
     options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
     # Updates between hard ones of the options' targets, if target_tau is None; ours: None, the main learner's (the
