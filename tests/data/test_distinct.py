@@ -121,11 +121,10 @@ def test_frequencies_are_those_of_a_brute_force_count(streams, stack):
 def test_only_the_newest_rows_of_an_observation(streams, stack, newest):
     """Streams write in turn, each its own ring of time: the newest are those written last, whatever their rows."""
     replay = make_buffer(streams, stack, capacity=60 * streams, newest=newest)
-    walkers, written, clock = Walkers(streams, stack), {}, 0
-    for _ in range(80):
+    walkers, written = Walkers(streams, stack), {}
+    for clock in range(80):
         rows = replay.extend(walkers.batch(1))
         written |= {int(row): clock for row in rows.flatten()}
-        clock += 1
     everything = replay.transitions()
     by_observation: dict[tuple, list[tuple[int, int]]] = {}
     for row, frames in zip(everything["index"].tolist(), everything["pixels"], strict=True):
@@ -166,7 +165,12 @@ def test_a_buffer_that_draws_distinct_observations_itself(tmp_path):
 
 def test_a_uniform_batch_beside_distinct_ones():
     replay = make_replay_buffer(
-        80, batch_size=8, sampler="distinct", uniform_key="uniform", uniform_measure="visits", seed=0
+        80,
+        batch_size=8,
+        sampler="distinct",
+        uniform_key="uniform",
+        uniform_measure="visits",
+        seed=0,
     )
     walkers = Walkers(1)
     for _ in range(7):
