@@ -174,6 +174,12 @@ def centred(
     )
 
 
+def brightest(env: EnvBase) -> float:
+    """The largest value of the environment's images: 255, or fewer where they show indices (MiniGrid's up to 10)."""
+    space = env.observation_spec[observation_key(env)].space
+    return 255.0 if space is None else float(space.high.max())
+
+
 def make_main_learner(
     env: EnvBase, config: LearnerConfig
 ) -> tuple[TensorDictModuleBase, LossModule]:
@@ -187,7 +193,7 @@ def make_main_learner(
         # Not divided by its deviation: what lets a network tell neighbours apart at once keeps it from carrying a rare
         # reward over to them.
         net = make_network_fn(env, config.network)(size)
-        return centred(net, env, config, scale=config.main_pixel_scale / 255)
+        return centred(net, env, config, scale=config.main_pixel_scale / brightest(env))
 
     if config.main_learner == "rainbow":
         return make_categorical_learner(network, config, gamma=config.gamma, key=key, spec=spec)

@@ -63,7 +63,8 @@ class LearnerConfig(_Checked):
     # "package.module:function".
     network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
-    main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
+    # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
+    main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     # The paper: a table on the cube, Rainbow on Atari (its options too).
     main_learner: Literal["network", "table", "rainbow"] = "network"
@@ -164,10 +165,11 @@ class LaplacianConfig(_Checked):
     """The representation f and the rewards made from it."""
 
     dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
-    objective: Literal["generalized", "graph_drawing", "allo"] = "generalized"  # the paper
+    objective: Literal["generalized", "graph_drawing", "allo", "omm"] = "generalized"  # the paper
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
-    # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md).
-    barrier: float = 0.1
+    # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto":
+    # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
+    barrier: float | Literal["auto"] = 0.1
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     # The paper; distinct: every distinct observation alike (docs/concepts/laplacian.md).
     laplacian_measure: Literal["visits", "distinct"] = "visits"
@@ -189,7 +191,8 @@ class LaplacianConfig(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, ("barrier",))
+        if self.barrier != "auto":
+            check_positive(self, ("barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
         if self.laplacian_measure == "distinct" and not self.laplacian_uniform:
             raise ValueError(

@@ -21,14 +21,8 @@ from torchrl.envs import (
 )
 
 from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, draw_tiles
-from torchrl_dceo.envs.prepare import (
-    Layout,
-    ObservationReader,
-    PreparedEnv,
-    append_visits,
-    as_torchrl,
-    prepare_env,
-)
+from torchrl_dceo.envs.observations import Layout, ObservationReader, as_torchrl
+from torchrl_dceo.envs.prepare import PreparedEnv, append_visits, prepare_env
 from torchrl_dceo.envs.transforms import ActionNoise, StateCounts
 from torchrl_dceo.settings import choices, imported
 
@@ -232,6 +226,7 @@ class OptionActionWrapper(gymnasium.Wrapper):
         self.num_options = options.num_options if num_options is None else num_options
         self.option_duration, self.gamma = option_duration, gamma
         self.num_primitive = int(env.action_space.n)
+        self._first = int(env.action_space.start)
         self.action_space = gymnasium.spaces.Discrete(self.num_primitive + self.num_options)
         self._formatted = ObservationReader(env, layout)
         self._observation: Any = None
@@ -253,7 +248,8 @@ class OptionActionWrapper(gymnasium.Wrapper):
         total, discount, steps = 0.0, 1.0, 0
         while True:
             chosen = int(action) if option < 0 else self._option_action(option)
-            self._observation, reward, terminated, truncated, info = self.env.step(chosen)
+            stepped = self.env.step(self._first + chosen)
+            self._observation, reward, terminated, truncated, info = stepped
             total, discount, steps = (
                 total + discount * float(reward),
                 discount * self.gamma,

@@ -1,8 +1,8 @@
 """Learned beside exact eigenfunctions, where all states can be listed: objectives, objects, and while an agent learns.
 
-python -m torchrl_dceo.studies.experiments.eigenfunctions objectives --map GridRoom16 --out runs/f
-python -m torchrl_dceo.studies.experiments.eigenfunctions objects --out runs/objects
-python -m torchrl_dceo.studies.experiments.eigenfunctions evolution --env NineRooms --out runs/evolution
+dceo study.experiments.eigenfunctions objectives --map GridRoom16 --out runs/f
+dceo study.experiments.eigenfunctions objects --out runs/objects
+dceo study.experiments.eigenfunctions evolution --env NineRooms --out runs/evolution
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def object_eigenfunctions(
     """
     # MiniGrid takes a second to import: only for its environments.
     from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
-    from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
+    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
 
     settings: dict[str, Any] = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
     world = WORLDS[name](slip=0.0, coverage=True, **settings)
