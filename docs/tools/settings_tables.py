@@ -1,4 +1,4 @@
-"""The settings of an agent as a table: name, default, origin. Read from the dataclass and the comments beside its fields."""
+"""The settings of an agent as a table: name, default, origin. Read from its dataclass and the comments there."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def comments(owner: type) -> dict[str, str]:
 
 
 def settings(config: type) -> Iterator[Setting]:
-    """Every setting of a dataclass, those that it declares itself first, with the default and comment that hold for it."""
+    """Every setting of a dataclass, its own first, with the default and the comment that hold for it."""
     by_name = {field.name: field for field in dataclasses.fields(config)}
     seen = set()
     for owner in config.__mro__:
         if not dataclasses.is_dataclass(owner):
             continue
-        for name in owner.__dict__.get("__annotations__", {}):
+        for name in inspect.get_annotations(owner):
             if name in by_name and name not in seen:
                 seen.add(name)
                 yield Setting(name, _value(by_name[name]), comments(owner)[name], owner.__name__)
@@ -87,8 +87,10 @@ def table(config: type) -> str:
                 "| setting | default | where it comes from |",
                 "|---|---|---|",
             ]
-        origin = _linked(setting.origin).replace("|", "\\|")
-        rows.append(f"| `{setting.name}` | `{setting.default}` | {origin} |")
+        origin, default = (
+            text.replace("|", "\\|") for text in (_linked(setting.origin), setting.default)
+        )
+        rows.append(f"| `{setting.name}` | `{default}` | {origin} |")
     return "\n".join(rows).strip()
 
 

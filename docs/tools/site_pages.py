@@ -26,11 +26,12 @@ from settings_tables import table
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
+_SHIM = "https://unpkg.com/iframe-worker/shim"
 _DIRECTIVE = re.compile(r"<!-- (settings|metrics|public names): ?(\w*) -->")
 
 
 def sources() -> dict[str, str]:
-    """Files outside docs/ that are pages or images of the site: from their place in the repository to that in the site."""
+    """Files outside docs/ that are pages or images of the site: from place in the repository to place in the site."""
     found = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
     for path in sorted(ROOT.glob("results/*/README.md")):
         found[_place(path)] = _place(path)
@@ -51,7 +52,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for section in config.nav:
         ((title, entries),) = section.items()
         if isinstance(entries, list):
-            folders = {PurePosixPath(page).parent for page in _pages(entries)} - {PurePosixPath(".")}
+            folders = {PurePosixPath(page).parent for page in _pages(entries)} - {
+                PurePosixPath(".")
+            }
             entries += [
                 page
                 for folder in sorted(folders)
@@ -62,7 +65,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         if title == "Reference":
             entries += [{f"torchrl_dceo.{part}": f"reference/{part}.md"} for part in PARTS]
         if title == "Reproduction":
-            listed = [page for page in pages if page.startswith("results/") and page.endswith(".md")]
+            listed = [
+                page for page in pages if page.startswith("results/") and page.endswith(".md")
+            ]
             entries.append({"Results": [{page.split("/")[1]: page} for page in listed]})
         if title == "How-to":
             listed = [page for page in pages if page.startswith("examples/")]
@@ -93,6 +98,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Fills in the tables and leads the links to the site's own pages."""
     markdown = _DIRECTIVE.sub(lambda match: _FILL[match[1]](match[2]), markdown)
     return site_links(markdown, page.file.src_uri)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Loads from the site what the theme would load from a network, so that search works in a folder of files."""
+    up = "../" * page.url.count("/")
+    return output.replace(_SHIM, f"{up}assets/iframe-worker/shim.js")
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """The same in pages that are no Markdown (404.html)."""
+    return output_content.replace(_SHIM, "/assets/iframe-worker/shim.js")
 
 
 def site_links(markdown: str, uri: str) -> str:

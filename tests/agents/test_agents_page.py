@@ -40,4 +40,3 @@ def test_objectives_and_phases_are_as_in_the_table(name):
     assert re.findall(r"`(\w+)`", objectives) == list(agent.objectives)
     phases = ROWS[name][2].strip()
     assert len(agent.phases) == (1 if phases.startswith("one") else 2)
-
