@@ -1,8 +1,8 @@
 """Learned beside exact eigenfunctions, where all states can be listed: objectives, objects, and while an agent learns.
 
-dceo study.experiments.eigenfunctions objectives --map GridRoom16 --out runs/f
-dceo study.experiments.eigenfunctions objects --out runs/objects
-dceo study.experiments.eigenfunctions evolution --env NineRooms --out runs/evolution
+python -m torchrl_dceo.studies.experiments.eigenfunctions objectives --map GridRoom16 --out runs/f
+python -m torchrl_dceo.studies.experiments.eigenfunctions objects --out runs/objects
+python -m torchrl_dceo.studies.experiments.eigenfunctions evolution --env NineRooms --out runs/evolution
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Eigenfunctions of MiniWorld from random walks, seen from above.
 
-    dceo study.experiments.miniworld_eigenfunctions --out runs/four_rooms
+    python -m torchrl_dceo.studies.experiments.miniworld_eigenfunctions --out runs/four_rooms
 
 Collects uniformly random walks without a goal, fits the generalized Laplacian to them offline, places the agent on a
 grid of positions with a fixed heading, and draws and measures the first two eigenfunctions that are not constant.

@@ -1,6 +1,6 @@
 """Eigenfunctions over Panama Joe's positions in the first room of Montezuma's Revenge, from a random walk.
 
-    dceo study.experiments.montezuma_eigenfunctions --out runs/montezuma
+    python -m torchrl_dceo.studies.experiments.montezuma_eigenfunctions --out runs/montezuma
 
 A uniformly random policy plays; a walk ends with a life, since the lives left are on the screen and would be the
 slowest thing to learn. A Nature network learns the generalized Laplacian from single images (without the mean

@@ -1,10 +1,10 @@
 """The tabular studies: how fast covering eigenoptions with exact eigenvectors cover states, and find a goal.
 
-dceo study.experiments.tabular coverage --out runs/coverage    # 30 seeds, all methods
-dceo study.experiments.tabular return --out runs/return
-dceo study.experiments.tabular return --search --out runs/return  # settings, on other seeds
-dceo study.experiments.tabular four_rooms --out runs/four_rooms  # steps to visit every state
-dceo study.experiments.tabular cube5 --seeds 5 --out runs/cube5  # the cube within 5 moves
+python -m torchrl_dceo.studies.experiments.tabular coverage --out runs/coverage    # 30 seeds, all methods
+python -m torchrl_dceo.studies.experiments.tabular return --out runs/return
+python -m torchrl_dceo.studies.experiments.tabular return --search --out runs/return  # settings, on other seeds
+python -m torchrl_dceo.studies.experiments.tabular four_rooms --out runs/four_rooms  # steps to visit every state
+python -m torchrl_dceo.studies.experiments.tabular cube5 --seeds 5 --out runs/cube5  # the cube within 5 moves
 """
 
 from __future__ import annotations
