@@ -32,7 +32,14 @@ from torchrl_dceo.modules import (
     averaged,
 )
 from torchrl_dceo.modules.distributional import make_support
-from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
+from torchrl_dceo.modules.networks import (
+    MultiHeadNet,
+    StackedNet,
+    grid_net,
+    mlp_net,
+    nature_net,
+    small_nature_net,
+)
 from torchrl_dceo.objectives import (
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
@@ -140,13 +147,17 @@ def make_network_fn(env: EnvBase, kind: str | Callable[..., nn.Module]) -> Netwo
         size = shape.numel()
         flatten = [nn.Flatten(-len(shape))] if len(shape) > 1 else []
         return lambda out: nn.Sequential(*flatten, *mlp_net(size, out))
-    nets: dict[Any, Callable[..., nn.Module]] = {"grid": grid_net, "nature": nature_net}
+    nets: dict[Any, Callable[..., nn.Module]] = {
+        "grid": grid_net,
+        "nature": nature_net,
+        "nature_small": small_nature_net,
+    }
     if kind in nets:
         return lambda out: nets[kind](shape, out)
     if isinstance(kind, str) and ":" not in kind:
         raise ValueError(
-            f"network must be one of 'auto', 'grid', 'nature', 'mlp', or one's own as 'package.module:function', got "
-            f"{kind!r}"
+            "network must be one of 'auto', 'grid', 'nature', 'nature_small', 'mlp', or one's own as "
+            f"'package.module:function', got {kind!r}"
         )
     own = imported(kind)
     return lambda out: _checked_network(own(shape, out))

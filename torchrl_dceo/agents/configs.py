@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-_NETWORKS = ("auto", "grid", "nature", "mlp")
+_NETWORKS = ("auto", "grid", "nature", "nature_small", "mlp")
 
 
 class _Checked:
@@ -58,10 +58,11 @@ class LearnerConfig(_Checked):
     eps_end: float = 0.1  # their later code
     # Ours: 70 % of a run of 300,000 frames (their later code: 10 % of a million).
     eps_frames: int = 210_000
-    # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
+    # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
+    # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
     # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
-    network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
+    network: str | Callable = "auto"
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
     # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
     main_pixel_scale: float = 2.0
@@ -105,9 +106,8 @@ class OptionConfig(_Checked):
     # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
-    option_gamma: float | None = (
-        0.95  # ours (docs/concepts/options.md); None: the main one, as the paper
-    )
+    # ours (docs/concepts/options.md); None: the main one, as the paper
+    option_gamma: float | None = 0.95
     independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
     options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
     # Updates between hard ones of the options' targets, if target_tau is None; ours: None, the main learner's (the

@@ -20,6 +20,7 @@ __all__ = [
     "ActionNoise",
     "CategoricalAction",
     "Coverage",
+    "RowTransform",
     "SharedTable",
     "StateCounts",
     "find_transform",
@@ -161,6 +162,14 @@ def transforms_of(env: EnvBase, kind: type[_T]) -> Iterator[_T]:
             if isinstance(transform, kind):
                 yield transform
         env = env.base_env
+
+
+class RowTransform(Transform):
+    """A transform that has numbers for the log of a run: the trainer adds :meth:`row` to each row."""
+
+    def row(self) -> dict[str, float]:
+        """The numbers, by column; what is counted per row begins anew. Here: none."""
+        return {}
 
 
 class StateCounts(Transform):
