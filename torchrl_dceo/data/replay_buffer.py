@@ -261,9 +261,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 self._distinct._empty()
             self._bar_all()
 
-    def _is_separate(self) -> bool:
-        """Whether the distinct draw is another than the buffer's own."""
-        return self._distinct is not None and self._distinct is not self._sampler
+    @property
+    def _second_distinct(self) -> DistinctSampler | None:
+        """The distinct draw, where it is another than the buffer's own."""
+        return None if self._distinct is self._sampler else self._distinct
 
     def _layout(self) -> dict[str, Any]:
         ring = self._reader.ring
@@ -287,6 +288,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         for stream in (ring.head < filled).nonzero()[0]:
             for value in rows.values():
                 value[stream, ring.head[stream] :] = 0
+        second = self._second_distinct
         return {
             "layout": self._layout(),
             "n_steps": self.n_steps,
@@ -296,7 +298,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "writer": self._writer.state_dict(),
             "sampler": self._sampler.state_dict(),
             "uniform": self._uniform.state_dict(),
-            **({"distinct": self._distinct.state_dict()} if self._is_separate() else {}),
+            **({} if second is None else {"distinct": second.state_dict()}),
             "transform": dict(self._transform.state_dict()),
         }
 
@@ -339,8 +341,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             writer.load_state_dict(state_dict["writer"])
             self._sampler.load_state_dict(state_dict["sampler"])
             self._uniform.load_state_dict(state_dict["uniform"])
-            if self._is_separate():
-                self._distinct.load_state_dict(state_dict["distinct"])
+            if self._second_distinct is not None:
+                self._second_distinct.load_state_dict(state_dict["distinct"])
             self._transform.load_state_dict(state_dict["transform"])
             self._batch_size = state_dict["batch_size"]
             self.n_steps, self.gamma = state_dict["n_steps"], state_dict["gamma"]
