@@ -175,6 +175,9 @@ def test_kept_checkpoints_share_no_file(tmp_path, keep):
         for s, folder in zip(checkpoints.steps(), folders, strict=True):
             assert load_state(folder)["count"] == s
             assert [float(part["x"][0]) for part in load_state(folder)["rows"]] == [*range(s)]
+        assert (
+            len(checkpoints._segments) == len(folders) + 1
+        )  # nothing is remembered of what is gone
         newest = folders[-1]
         written |= {path.name for path in newest.glob("[0-9]*.bin")}
     # Every segment once for each chain of checkpoints; the first of each chain are short.

@@ -306,7 +306,7 @@ class Resumable(ABC):
 
         Keyword Args:
             copy (bool, optional): ``False`` for what is to be written at once: tensors of networks and replay are not
-                copied then, and the replay comes in segments. Default: ``True``.
+                copied then. Default: ``True``.
         """
         carrier = self._collection.carrier
         carrier = self._carrier if carrier is None else carrier
@@ -314,7 +314,7 @@ class Resumable(ABC):
             "counters": vars(self.counters).copy(),
             "agent": dict(self.agent.state_dict()),
             "learning": self.agent.learning_state(),
-            "replay": self.replay.state_dict(copy=False, segments=not copy),
+            "replay": self.replay.state_dict(copy=False, segments=True),
             **self._surroundings(),
             "carrier": None if carrier is None else from_tensordict(carrier),
             "total_frames": self.config.total_frames,
