@@ -1,4 +1,4 @@
-"""The paper's first-person Four Rooms in 3D; needs the extra `miniworld` and Mesa (docs/miniworld.md).
+"""The paper's first-person Four Rooms in 3D; needs the extra `miniworld` and Mesa (docs/environments/miniworld.md).
 
 `dceo` learns to cross the rooms to the fixed goal; the whole run takes 20 minutes of one core.
 

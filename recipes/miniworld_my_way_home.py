@@ -1,4 +1,4 @@
-"""The paper's My Way Home, sparse, in 3D: ten rooms, a far goal; needs extra `miniworld` and Mesa (docs/miniworld.md).
+"""The paper's My Way Home, sparse, in 3D: ten rooms; needs extra `miniworld` and Mesa (docs/environments/miniworld.md).
 
 The whole run takes an hour of one core.
 

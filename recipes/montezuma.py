@@ -1,4 +1,4 @@
-"""Montezuma's Revenge: Rainbow with eigenoptions, with the settings of the paper's authors (docs/atari.md).
+"""Montezuma's Revenge: Rainbow with eigenoptions, with the authors' settings (docs/environments/atari.md).
 
 50 million steps need a GPU and days; 20,000 steps show that everything works, in a quarter of an hour of one core.
 

@@ -1,6 +1,6 @@
 """Nine Rooms whose start and goal move after half of the run: does exploration find the new goal?
 
-About ten minutes of one core; with rooms of 3x3 three. Nothing is reset (docs/adaptation.md).
+About ten minutes of one core; with rooms of 3x3 three. Nothing is reset (docs/environments/adaptation.md).
 
     python recipes/nine_rooms_goal_switch.py agent=dceo
     python recipes/nine_rooms_goal_switch.py agent=dceo env.room_size=3 total_frames=80_000 agent.eps_frames=20_000

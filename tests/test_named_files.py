@@ -40,8 +40,8 @@ def test_what_a_page_names_is_there(page):
 
 
 def test_every_test_that_holds_a_promise_is_there():
-    """docs/checkpoints.md names a test, or a file of tests, for each of its promises."""
-    page = (ROOT / "docs" / "checkpoints.md").read_text()
+    """docs/concepts/checkpoints.md names a test, or a file of tests, for each of its promises."""
+    page = (ROOT / "docs" / "concepts" / "checkpoints.md").read_text()
     rows = [row for row in page.splitlines() if row.startswith("| ") and "test_" in row]
     code = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     named = {name for row in rows for name in re.findall(r"test_\w+(?:\.py)?", row)}

@@ -107,6 +107,6 @@ def test_lists_what_can_be_named(installed, tmp_path):
 
 
 def test_a_study_in_an_empty_folder(installed, tmp_path):
-    words = ["-m", "torchrl_dceo.studies", "run", "online", "--preset", "smoke", "--no-figure"]
+    words = ["-m", "torchrl_dceo", "study", "run", "online", "--preset", "smoke", "--no-figure"]
     done = run(installed / "python", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

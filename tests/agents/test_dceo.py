@@ -28,7 +28,7 @@ def trained(name: str, **settings) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("objective", ["generalized", "graph_drawing", "allo"])
+@pytest.mark.parametrize("objective", ["generalized", "graph_drawing", "allo", "omm"])
 @pytest.mark.parametrize(
     ("pair_steps", "read", "other"), [(1, "successor", "later"), (7, "later", "successor")]
 )
@@ -135,3 +135,33 @@ def test_ritz_is_saved_with_the_agent():
     other.load_state_dict(agent.state_dict())
     a, b = (one.objectives["ritz"].ritz for one in (agent, other))
     assert torch.equal(a.rotation, b.rotation) and torch.equal(a.moments, b.moments)
+
+
+@pytest.mark.parametrize("settings", [{}, {"objective": "graph_drawing"}, {"objective": "allo"}])
+def test_the_automatic_barrier_follows_the_agents_own_batches_and_is_saved(settings):
+    agent = trained("dceo", barrier="auto", **settings).agent
+    loss = agent.objectives["laplacian"]
+    automatic = loss.automatic_barrier
+    assert automatic.weight > 0 and automatic.moments.shape == (3, 3)
+    assert float(loss.barrier) == pytest.approx(float(automatic.value))
+    # A fresh agent, which has seen no batch, takes it over.
+    torch.manual_seed(1)
+    env = make_env("NineRooms", room_size=3, batch_size=4, seed=0)
+    other = make_agent("dceo", env, batch_size=16, num_options=2, barrier="auto", **settings)
+    other.load_state_dict(agent.state_dict())
+    taken = other.objectives["laplacian"].automatic_barrier
+    assert torch.equal(taken.moments, automatic.moments) and taken.value == automatic.value
+
+
+@pytest.mark.parametrize(("name", "usual"), [("dceo", 0.1), ("dco", 0.1), ("rainbow_dceo", 0.5)])
+def test_a_number_is_the_agents_barrier_unless_it_is_automatic(name, usual):
+    env = make_env("NineRooms", room_size=3, seed=0)
+    given = {} if name == "dco" else {"num_options": 2}
+    for barrier, expected in ((None, usual), (0.3, 0.3)):
+        chosen = given if barrier is None else {**given, "barrier": barrier}
+        loss = make_agent(name, env, **chosen).objectives["laplacian"]
+        assert loss.barrier == expected and loss.automatic_barrier is None
+    automatic = make_agent(name, env, **given, barrier="auto").objectives["laplacian"]
+    assert automatic.automatic_barrier is not None
+    with pytest.raises(ValueError, match="barrier is 'automatic' \\(did you mean 'auto'\\?\\)"):
+        make_agent(name, env, **given, barrier="automatic")

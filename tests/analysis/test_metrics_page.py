@@ -12,7 +12,7 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer
 from torchrl_dceo.training.probes import OptionProbe, SkillProbe, SpectrumProbe
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "metrics.md"
 
 
 def glossary() -> set[str]:
@@ -60,5 +60,5 @@ def test_every_column_is_in_the_glossary(name):
 
 
 def test_pictures_of_the_page_are_there():
-    pictures = re.findall(r"\]\((images/[^)]+)\)", PAGE.read_text())
+    pictures = re.findall(r"\]\((\.\./images/[^)]+)\)", PAGE.read_text())
     assert pictures and all((PAGE.parent / picture).is_file() for picture in pictures)

@@ -1012,6 +1012,53 @@ TABULAR = [
     ),
 ]
 
+_TABLES = ("analysis/test_diagnosis.py::test_the_tables_are_those_of_a_slow_model",)
+
+ANALYSIS = [
+    Mutation(
+        "solved options continue past a goal",
+        "analysis/spectra/options.py",
+        "paid = (f + gamma * (1 - ends) * best)[next_state]",
+        "paid = (f + gamma * best)[next_state]",
+        _TABLES,
+    ),
+    Mutation(
+        "the diagnosis knows moves out of the visited graph",
+        "analysis/diagnosis.py",
+        "within = torch.where(inside[moves], moves, own)",
+        "within = moves",
+        _TABLES,
+    ),
+    Mutation(
+        "the visited graph is the whole one",
+        "analysis/diagnosis.py",
+        '"visited": exact(seen & kept,',
+        '"visited": exact(kept,',
+        _TABLES,
+    ),
+    Mutation(
+        "learned values keep the potential's offset",
+        "analysis/diagnosis.py",
+        "OptionTables(option_values.double() - offset, known)",
+        "OptionTables(option_values.double(), known)",
+        ("analysis/test_diagnosis.py::test_learned_values_are_what_an_action_gains",),
+    ),
+    Mutation(
+        "an option outside its graph takes the first action",
+        "analysis/diagnosis.py",
+        "guess = torch.rand_like(shown)",
+        "guess = torch.zeros_like(shown)",
+        ("analysis/test_diagnosis.py::test_an_unknown_state_is_left_by_a_random_walk",),
+    ),
+    Mutation(
+        "the diagnosis explores by the agent's epsilon",
+        "analysis/diagnosis.py",
+        "explorer.eps.fill_(1.0)",
+        "pass",
+        ("analysis/test_diagnosis.py::test_exploration_is_that_of_a_slow_model",),
+    ),
+]
+
 MUTATIONS = [
     *OBJECTIVES,
     *FAST,
@@ -1021,5 +1068,6 @@ MUTATIONS = [
     *ENVS,
     *TRAINING,
     *TABULAR,
+    *ANALYSIS,
     *RELIABILITY,
 ]

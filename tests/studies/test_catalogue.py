@@ -175,7 +175,7 @@ def test_reward_free_runs_stay_so():
 
 
 def test_the_study_of_the_docs_is_one():
-    text = (ROOT / "docs" / "studies.md").read_text()
+    text = (ROOT / "docs" / "how_to" / "studies.md").read_text()
     names: dict[str, Any] = {}
     exec(text.split("```python\n")[1].split("```")[0], names)
     jobs = names["STUDY"].preset("laptop").jobs()

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-_NETWORKS = ("auto", "grid", "nature", "mlp")
+_NETWORKS = ("auto", "grid", "nature", "nature_small", "mlp")
 
 
 class _Checked:
@@ -44,12 +44,12 @@ class LearnerConfig(_Checked):
 
     lr: float = 5e-4  # ours, tuned within the paper's range (1e-3 … 5e-5; it settled on 1e-4)
     adam_eps: float = 1e-8  # torch's default; for all but the main learner
-    # Ours: with 1e-8 a network that sees no reward dies, with the authors' 1.5e-4 it learns later (docs/options.md).
+    # Ours: 1e-8 kills a network that sees no reward, the authors' 1.5e-4 learns later (docs/concepts/options.md).
     main_adam_eps: float = 1e-5
     gamma: float = 0.99  # their later code
     n_steps: int = 5  # the paper
     batch_size: int = 32  # their later code
-    # Ours: soft target updates, twice as fast as hard ones and steadier (docs/options.md); None: hard ones.
+    # Ours: soft target updates, twice as fast as hard ones and steadier (docs/concepts/options.md); None: hard ones.
     target_tau: float | None = 0.01
     # Updates between hard ones, if target_tau is None: 1000 frames at one update per 4, their later code.
     target_period: int = 250
@@ -58,12 +58,14 @@ class LearnerConfig(_Checked):
     eps_end: float = 0.1  # their later code
     # Ours: 70 % of a run of 300,000 frames (their later code: 10 % of a million).
     eps_frames: int = 210_000
-    # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
+    # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
+    # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
     # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
-    network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
-    centre_pixels: bool = True  # ours, for every network that reads images (docs/options.md)
-    main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
+    network: str | Callable = "auto"
+    centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
+    # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
+    main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     # The paper: a table on the cube, Rainbow on Atari (its options too).
     main_learner: Literal["network", "table", "rainbow"] = "network"
@@ -104,15 +106,16 @@ class OptionConfig(_Checked):
     # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
-    option_gamma: float | None = 0.95  # ours (docs/options.md); None: the main learner's, the paper
+    # ours (docs/concepts/options.md); None: the main one, as the paper
+    option_gamma: float | None = 0.95
     independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
     options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
     # Updates between hard ones of the options' targets, if target_tau is None; ours: None, the main learner's (the
     # authors: 8000 of each option's own).
     option_target_period: int | None = None
-    # True: act by the target networks, averages of the learned weights; higher climbs, less coverage (docs/options.md).
+    # True: act by the target networks, averaged weights; higher climbs, less coverage (docs/concepts/options.md).
     average_options: bool = False
-    # Ours: higher climbs than over n steps, which is the paper's (docs/options.md).
+    # Ours: higher climbs than over n steps, which is the paper's (docs/concepts/options.md).
     one_step_options: bool = True
     # One's own, functions or their names; see torchrl_dceo.modules.OptionExplorationModule.
     selection: str | Callable | None = None  # None: uniform, the paper
@@ -162,23 +165,24 @@ class LaplacianConfig(_Checked):
     """The representation f and the rewards made from it."""
 
     dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
-    objective: Literal["generalized", "graph_drawing", "allo"] = "generalized"  # the paper
+    objective: Literal["generalized", "graph_drawing", "allo", "omm"] = "generalized"  # the paper
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
-    # Ours: above half of the eigenvalues that are followed, and not much (docs/representation.md).
-    barrier: float = 0.1
+    # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto":
+    # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
+    barrier: float | Literal["auto"] = 0.1
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
-    # The paper; distinct: every distinct observation alike (docs/laplacian.md).
+    # The paper; distinct: every distinct observation alike (docs/concepts/laplacian.md).
     laplacian_measure: Literal["visits", "distinct"] = "visits"
     # Ours: its expectations are over the states of the data; False: the main learner's prioritized batch, the authors.
     laplacian_uniform: bool = True
     ritz_period: int | None = None  # ours: updates between two Rayleigh-Ritz solutions; None: none
     pair_steps: int = 1  # between the states of a pair; the paper (the authors' code: n)
     skip_first: bool = True  # ours: the first eigenfunction is constant
-    # Ours: with both signs ten options, as many as the paper has on grids (docs/options.md).
+    # Ours: with both signs ten options, as many as the paper has on grids (docs/concepts/options.md).
     num_options: int = 5
-    # Ours: with one sign it is chance whether any option leads to the goal (docs/options.md); the paper: "+".
+    # Ours: with one sign it is chance whether any option leads to the goal (docs/concepts/options.md); the paper: "+".
     signs: Literal["+", "-", "both"] = "both"
-    # Ours: the policies of the authors' telescoped one, learned sooner (docs/options.md).
+    # Ours: the policies of the authors' telescoped one, learned sooner (docs/concepts/options.md).
     reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"
     encoder: str | Callable | None = None  # the network of f, as network; None: the same
     # What options follow: called as EigenReward(encoder, num_options, successor=…) is, it returns a module that writes
@@ -187,7 +191,8 @@ class LaplacianConfig(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, ("barrier",))
+        if self.barrier != "auto":
+            check_positive(self, ("barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
         if self.laplacian_measure == "distinct" and not self.laplacian_uniform:
             raise ValueError(

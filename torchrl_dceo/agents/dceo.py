@@ -19,7 +19,7 @@ from torchrl_dceo.agents.builders import (
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.modules import RayleighRitz, RayleighRitzStep
-from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss
+from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 from torchrl_dceo.settings import imported
 
 
@@ -38,10 +38,18 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":
-        allo = ALLOLoss(encoder, barrier=2.0, estimator=config.estimator, successor=successor)
+        allo = ALLOLoss(
+            encoder,
+            barrier="auto" if config.barrier == "auto" else 2.0,
+            estimator=config.estimator,
+            successor=successor,
+        )
         return encoder, Objective(
             allo, uniform=config.laplacian_uniform, after_update=allo.dual_step
         )
+    if config.objective == "omm":
+        omm = OMMLoss(encoder, successor=successor)
+        return encoder, Objective(omm, uniform=config.laplacian_uniform)
     kinds = {"generalized": GeneralizedLaplacianLoss, "graph_drawing": GraphDrawingLoss}
     loss = kinds[config.objective](
         encoder,

@@ -31,7 +31,7 @@ class DCOConfig(OptionAgentConfig):
     signs: Literal["+", "-", "both"] = "both"  # ours: an option to each end of the eigenfunction
     norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.
     # As in dceo: with 1 two of three seeds never learned Nine Rooms (results/tuning).
-    barrier: float = LaplacianConfig.barrier
+    barrier: float | Literal["auto"] = LaplacianConfig.barrier
     estimator: Literal["pairs", "split"] = LaplacianConfig.estimator  # as in dceo
     # As in dceo.
     reward_mode: Literal["telescoped", "discounted", "potential"] = LaplacianConfig.reward_mode
@@ -39,7 +39,8 @@ class DCOConfig(OptionAgentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, ("barrier",))
+        if self.barrier != "auto":
+            check_positive(self, ("barrier",))
         check_at_least(self, 1, ("discovery_frames",))
         if self.num_options != 1:
             raise ValueError(

@@ -46,7 +46,7 @@ class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
     dimensions: int | None = 20  # the authors
     norm: Literal["squared", "log1p"] = "log1p"  # the authors
     # The authors weigh orthogonality by 1 against a smoothness without our factor ½: 0.5 here.
-    barrier: float = 0.5
+    barrier: float | Literal["auto"] = 0.5
     reward_mode: Literal["telescoped", "discounted", "potential"] = "telescoped"  # the authors
 
 

@@ -95,7 +95,7 @@ class CollectorConfig:
     while the learner learns. ``ray``: the same by Ray actors, on as many machines as the cluster has.
 
     The environments of a run are divided among its workers, so a run means the same with any number of them: as many
-    streams of the replay, as many steps of each environment. See docs/scaling.md.
+    streams of the replay, as many steps of each environment. See docs/how_to/scaling.md.
 
     Examples:
         >>> from torchrl_dceo.training import CollectorConfig
@@ -106,7 +106,7 @@ class CollectorConfig:
         ValueError: 16 environments cannot be divided among num_workers=3: take a number that divides them
     """
 
-    collector: CollectorKind = "single"  # ours; see docs/scaling.md
+    collector: CollectorKind = "single"  # ours; see docs/how_to/scaling.md
     num_workers: int = 2  # the environments are divided among them; for all but single; ours
     worker_steps: int = 25  # steps of each environment that a worker delivers at once; ours
     weight_period: int = 100  # frames after which a worker gets the newest weights; ours
