@@ -630,8 +630,8 @@ AGENTS = [
     Mutation(
         "rainbow_dceo's barrier is 1",
         "agents/rainbow.py",
-        "    barrier: float = 0.5",
-        "    barrier: float = 1.0",
+        '    barrier: float | Literal["auto"] = 0.5',
+        '    barrier: float | Literal["auto"] = 1.0',
         ("cli/test_config.py::test_rainbow_dceo_weighs_orthogonality_as_the_authors_do",),
     ),
     Mutation(

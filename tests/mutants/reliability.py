@@ -1,4 +1,4 @@
-"""What keeps a run from being lost, undone one by one: each promise of docs/concepts/checkpoints.md has a test that notices."""
+"""What keeps a run from being lost, undone one by one: a test notices each (docs/concepts/checkpoints.md)."""
 
 from __future__ import annotations
 
