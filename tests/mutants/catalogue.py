@@ -585,9 +585,16 @@ DATA = [
     Mutation(
         "only the first visit of a distinct observation is drawn",
         "data/distinct.py",
-        "(rows := members[slot])[int(share * len(rows))]",
-        "(rows := members[slot])[int(share * 0)]",
+        "int(share * drawable)",
+        "int(share * 0)",
         ("data/test_distinct.py::test_frequencies_are_those_of_a_brute_force_count",),
+    ),
+    Mutation(
+        "of an observation the oldest rows are drawn instead of the newest",
+        "data/distinct.py",
+        "rows[len(rows) - drawable + int(share * drawable)]",
+        "rows[first[slot] + int(share * drawable)]",
+        ("data/test_distinct.py::test_only_the_newest_rows_of_an_observation",),
     ),
     Mutation(
         "a termination without a flag of truncation truncates, too",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -45,8 +45,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader (NStepReader): makes the transitions.
         uniform (UniformStepSampler): the sampler of :meth:`sample_uniform`.
         uniform_key (str, optional): under which samples hold a second, uniform batch. Default: none.
-        distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`, and of the batch under
-            ``uniform_key``. Default: none.
+        uniform_measure (str, optional): over what that batch is uniform, ``"visits"`` or ``"distinct"``. Default:
+            ``"visits"``.
+        distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`; it may be the buffer's own.
+            Default: none.
         observation_hash (callable, optional): which observations are the same, for ``distinct``. Default: their bytes.
         kwargs: what :class:`~torchrl.data.TensorDictReplayBuffer` takes.
 
@@ -64,6 +66,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader: NStepReader,
         uniform: UniformStepSampler,
         uniform_key: str | None = None,
+        uniform_measure: Literal["visits", "distinct"] = "visits",
         distinct: DistinctSampler | None = None,
         observation_hash: ObservationHash | None = None,
         **kwargs: Any,
@@ -71,6 +74,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         self._reader = reader
         self._uniform = uniform
         self.uniform_key = uniform_key
+        self._uniform_measure = uniform_measure
         self._distinct = distinct
         self._observation_hash = observation_hash or make_hash("exact")
         # Rows are read as one TensorDict: there is nothing to collate.
@@ -169,7 +173,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         info["index"] = index
         data = self._apply_transform(data)
         if self.uniform_key is not None:
-            draw = self.sample_uniform if self._distinct is None else self.sample_distinct
+            distinct = self._uniform_measure == "distinct"
+            draw = self.sample_distinct if distinct else self.sample_uniform
             data.set(self.uniform_key, draw(batch_size))
         return data, info
 
@@ -200,12 +205,13 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def sample_distinct(self, batch_size: int | None = None) -> TensorDictBase:
         """Draws a batch in which every distinct observation has the same chance, however often it was stored.
 
-        Of its rows each is as likely as the others. Needs ``uniform_measure="distinct"``. No importance weight is set.
+        Of its rows each is as likely as the others. Needs ``sampler="distinct"`` or ``uniform_measure="distinct"``. No
+        importance weight is set.
         """
         if self._distinct is None:
             raise RuntimeError(
                 "The buffer does not know which observations are distinct: build it with "
-                "make_replay_buffer(..., uniform_measure='distinct')."
+                "make_replay_buffer(..., sampler='distinct') or uniform_measure='distinct'."
             )
         return self._drawn_by(self._distinct, batch_size)
 
@@ -215,7 +221,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         if self._distinct is None:
             raise RuntimeError(
                 "The buffer does not count distinct observations: build it with "
-                "make_replay_buffer(..., uniform_measure='distinct')."
+                "make_replay_buffer(..., sampler='distinct') or uniform_measure='distinct'."
             )
         return self._distinct.num_distinct
 
@@ -258,6 +264,11 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 self._distinct._empty()
             self._bar_all()
 
+    @property
+    def _second_distinct(self) -> DistinctSampler | None:
+        """The distinct draw, where it is another than the buffer's own."""
+        return None if self._distinct is self._sampler else self._distinct
+
     def _layout(self) -> dict[str, Any]:
         ring = self._reader.ring
         return {
@@ -294,6 +305,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         for stream in (ring.head < filled).nonzero()[0]:
             for value in rows.values():
                 value[stream, ring.head[stream] :] = 0
+        second = self._second_distinct
         return {
             "layout": self._layout(),
             "n_steps": self.n_steps,
@@ -303,7 +315,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "writer": self._writer.state_dict(),
             "sampler": self._sampler.state_dict(),
             "uniform": self._uniform.state_dict(),
-            **({} if self._distinct is None else {"distinct": self._distinct.state_dict()}),
+            **({} if second is None else {"distinct": second.state_dict()}),
             "transform": dict(self._transform.state_dict()),
         }
 
@@ -356,8 +368,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             writer.load_state_dict(state_dict["writer"])
             self._sampler.load_state_dict(state_dict["sampler"])
             self._uniform.load_state_dict(state_dict["uniform"])
-            if self._distinct is not None:
-                self._distinct.load_state_dict(state_dict["distinct"])
+            if self._second_distinct is not None:
+                self._second_distinct.load_state_dict(state_dict["distinct"])
             self._transform.load_state_dict(state_dict["transform"])
             self._batch_size = state_dict["batch_size"]
             self.n_steps, self.gamma = state_dict["n_steps"], state_dict["gamma"]
