@@ -27,6 +27,7 @@ from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import (
     Progress,
     followed_eigenfunctions,
+    greedy_path,
     option_climb,
     read_progress,
     state_values,
@@ -48,13 +49,15 @@ class Snapshot:
 
     frames: int
     counts: Tensor
-    function: Tensor | None = None
-    policy: Tensor | None = None
+    functions: Tensor | None = None  # [S, N], what each option climbs
+    policies: Tensor | None = None  # [S, N], its greedy action
+    best: int = 0  # the option that climbs most of its function
+    path: list[int] = field(default_factory=list)  # the main learner's greedy way, without slips
 
 
 @dataclass
 class Snapshots:
-    """A probe that keeps a snapshot at every evaluation: visits, and the option that climbs best with its function."""
+    """A probe that keeps a snapshot at every evaluation: visits, options and the functions that they climb."""
 
     kept: list[Snapshot] = field(default_factory=list)
 
@@ -62,14 +65,17 @@ class Snapshots:
         counts = find_transform(trainer.env, StateCounts)
         assert counts is not None
         shot = Snapshot(trainer.counters.frames, counts.counts.clone())
+        world = table_world(trainer.env)
+        values = state_values(trainer.agent.policy[0], world, out_key="action_value")
+        start = world.layout.cells.index(world.layout.starts[0])
+        shot.path = greedy_path(values, world.next_state, start)
         reward, options = eigen_reward(trainer.agent), option_actor(trainer.agent)
         if reward is not None and options is not None:
-            world = table_world(trainer.env)
             values = state_values(options, world)
             followed = followed_eigenfunctions(reward, state_values(reward.encoder, world))
             climb = option_climb(values, followed, world.next_state).mean()
-            best = int(climb[: reward.num_options].nan_to_num(-1).argmax())
-            shot.function, shot.policy = followed[:, best], values[:, best].argmax(-1)
+            shot.functions, shot.policies = followed, values.argmax(-1)
+            shot.best = int(climb.nan_to_num(-1).argmax())
         self.kept.append(shot)
         return {}
 
@@ -156,41 +162,46 @@ def draw(small: dict[str, Progress], shots: dict[str, Snapshots], large: Progres
     return figure
 
 
-def show_option(axes, world: GridWorldEnv, shot: Snapshot) -> None:
-    """An option's greedy policy over the learned function that it climbs."""
-    assert shot.function is not None and shot.policy is not None
-    values = shot.function.clamp(shot.function.quantile(0.03), shot.function.quantile(0.97))
+def show_option(axes, world: GridWorldEnv, shot: Snapshot, option: int | None = None) -> None:
+    """An option's greedy policy over the learned function that it climbs; by default that of the best one."""
+    assert shot.functions is not None and shot.policies is not None
+    option = shot.best if option is None else option
+    values, policy = shot.functions[:, option], shot.policies[:, option]
+    values = values.clamp(values.quantile(0.03), values.quantile(0.97))
     show_map(axes, world.layout, values - values.mean(), cmap=colormap("signed"))
     states = torch.arange(world.num_states)
-    moves = world.next_state[states, shot.policy] != states
-    show_arrows(axes, world.layout, shot.policy, moves)
-    axes.set_title("an option and what it climbs")
+    show_arrows(axes, world.layout, policy, world.next_state[states, policy] != states)
+    axes.set_title(f"option {option + 1} and what it climbs")
 
 
 @styled
-def draw_frame(world: GridWorldEnv, shot: Snapshot, most: float, done: float) -> Figure:
+def draw_frame(world: GridWorldEnv, shot: Snapshot, most: float, title: str, option: int) -> Figure:
     """One frame of the film."""
-    figure = new_figure(6.4, 3.7, f"{shot.frames:,} steps")
-    visits, option = figure.subplots(1, 2)
+    figure = new_figure(8.4, 3.5, title)
+    visits, climbed, way = figure.subplots(1, 3)
     seen = int((shot.counts > 0).sum())
     show_visits(visits, world, shot.counts, most, f"visits: {seen} of {world.num_states} states")
-    show_option(option, world, shot)
-    if done == done:
-        figure.text(0.5, 0.02, f"greedy return {done:.2f}", ha="center", color=COLOURS["ink"])
+    show_option(climbed, world, shot, option)
+    show_map(way, world.layout, torch.full((world.num_states,), torch.nan), cmap=colormap("visits"))
+    rows, columns = torch.tensor([world.layout.cells[state] for state in shot.path]).T
+    way.plot(columns, rows, color=COLOURS["fourth"], linewidth=3, solid_capstyle="round")
+    way.plot(columns[-1:], rows[-1:], "o", color=COLOURS["second"], markersize=8)
+    show_marks(way, world.layout)
+    way.set_title("the agent's greedy way")
     return figure
 
 
 def film(path: Path, world: GridWorldEnv, shots: list[Snapshot], progress: Progress) -> None:
-    """The growth of visits, function and option over training, as a GIF."""
-    most = float(shots[-1].counts.max())
+    """How visits, function and option grow over training, as a GIF: the option that climbs best in the end."""
+    most, option = float(shots[-1].counts.max()), shots[-1].best
     returns = dict(zip(progress["frames"], progress["eval_return"], strict=True))
-    frames = []
+    frames, part = [], path.with_suffix(".part.png")
     for shot in shots:
-        figure = draw_frame(world, shot, most, returns.get(shot.frames, float("nan")))
-        figure.savefig(path.with_suffix(".tmp.png"), dpi=100)
-        with Image.open(path.with_suffix(".tmp.png")) as image:
+        title = f"{shot.frames:,} steps, greedy return {returns[shot.frames]:.2f}"
+        draw_frame(world, shot, most, title, option).savefig(part, dpi=100)
+        with Image.open(part) as image:
             frames.append(image.convert("RGB").quantize(64, dither=Image.Dither.NONE))
-    path.with_suffix(".tmp.png").unlink()
+    part.unlink()
     durations = [250] * (len(frames) - 1) + [2500]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
 
