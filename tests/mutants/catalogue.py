@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One place broken on purpose.
-
-    Attributes:
-        name (str): what becomes wrong.
-        file (str): inside the package.
-        old (str): what stands there, exactly once in the file.
-        new (str): what is put in its place.
-        tests (tuple of str): inside ``tests/``, files or ``file.py::test``, each as narrow as it can be.
-        why_it_may_survive (str): for a mutation that changes nothing that can be seen.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    why_it_may_survive: str = ""
-
+from mutants.mutation import Mutation
+from mutants.reliability import RELIABILITY
 
 _LAPLACIAN = ("objectives/test_laplacian.py::test_value_and_gradient_equal_the_double_loop",)
 _ALLO = ("objectives/test_allo.py::test_value_and_gradient_equal_the_double_loop",)
@@ -606,9 +585,16 @@ DATA = [
     Mutation(
         "only the first visit of a distinct observation is drawn",
         "data/distinct.py",
-        "(rows := members[slot])[int(share * len(rows))]",
-        "(rows := members[slot])[int(share * 0)]",
+        "int(share * drawable)",
+        "int(share * 0)",
         ("data/test_distinct.py::test_frequencies_are_those_of_a_brute_force_count",),
+    ),
+    Mutation(
+        "of an observation the oldest rows are drawn instead of the newest",
+        "data/distinct.py",
+        "rows[len(rows) - drawable + int(share * drawable)]",
+        "rows[first[slot] + int(share * drawable)]",
+        ("data/test_distinct.py::test_only_the_newest_rows_of_an_observation",),
     ),
     Mutation(
         "a termination without a flag of truncation truncates, too",
@@ -651,8 +637,8 @@ AGENTS = [
     Mutation(
         "rainbow_dceo's barrier is 1",
         "agents/rainbow.py",
-        "    barrier: float = 0.5",
-        "    barrier: float = 1.0",
+        '    barrier: float | Literal["auto"] = 0.5',
+        '    barrier: float | Literal["auto"] = 1.0',
         ("cli/test_config.py::test_rainbow_dceo_weighs_orthogonality_as_the_authors_do",),
     ),
     Mutation(
@@ -1108,4 +1094,15 @@ ANALYSIS = [
     ),
 ]
 
-MUTATIONS = [*OBJECTIVES, *FAST, *MODULES, *DATA, *AGENTS, *ENVS, *TRAINING, *TABULAR, *ANALYSIS]
+MUTATIONS = [
+    *OBJECTIVES,
+    *FAST,
+    *MODULES,
+    *DATA,
+    *AGENTS,
+    *ENVS,
+    *TRAINING,
+    *TABULAR,
+    *ANALYSIS,
+    *RELIABILITY,
+]
