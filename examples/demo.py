@@ -3,7 +3,7 @@
     python examples/demo.py [--seed 0] [--out runs/demo]
 
 Part 1: the small Nine Rooms, rooms of 3 x 3 cells and episodes of 50 steps. The reward is in the far corner, 20 steps
-away: uniformly random actions reach it in one of 9,000 episodes, and 30,000 steps are 600 episodes. Online DCEO learns
+away: uniformly random actions reach it in one of 9,000 episodes, and 40,000 steps are 800 episodes. Online DCEO learns
 to go there; Double DQN with ε-greedy exploration never sees the goal.
 Part 2: Nine Rooms at full size without a task: how many states are visited, by DCEO and by a random walk?
 """
@@ -209,7 +209,7 @@ def film(path: Path, world: GridWorldEnv, shots: list[Snapshot], progress: Progr
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--frames", type=int, default=30_000, help="of each agent (default: 30000)")
+    parser.add_argument("--frames", type=int, default=40_000, help="of each agent (default: 40000)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
     given = parser.parse_args()
     tune_process()

@@ -35,7 +35,7 @@ FRAMES = 1200  # enough for a few updates of every recipe that starts to learn a
 NOT_RUN = {
     r"^(ray start|ray job)": "starts a cluster",
     r"^apt-get|^sudo ": "installs libraries of the system",
-    r"^pip install -c|^pip install -e|^git clone": "installs this checkout: done by make, before any test",
+    r"^pip install (-c|-e|pre-commit)|^git clone|^python3? -m venv": "installs this checkout: done by make, before any test",
     r"--executor (slurm|ray)": "needs a cluster; the executors have tests of their own",
     r"collector=ray": "needs Ray's processes; tests/training/test_collection_ray.py starts them",
     r"--preset paper": "weeks of processor time: its commands are checked when the catalogue is",
@@ -113,10 +113,11 @@ def finished(tmp_path_factory):
 def filled(line, finished, folder):
     """With a run, a map and a study where the page has a name for them."""
     run = folder / "copied_run"
-    if re.search(r"<run dir(ectory)?>|<run>|resume=runs/", line):
+    if re.search(r"<run dir(ectory)?>|<run>|resume=runs/|^dceo (evaluate|render|plot) runs/", line):
         shutil.copytree(finished, run)
     line = re.sub(r"<run dir(ectory)?>(\.\.\.)?|<run>", str(run), line)
     line = re.sub(r"resume=runs/\S+", f"resume={run}", line)
+    line = re.sub(r"^(dceo (?:evaluate|render|plot)) runs/\S+", rf"\1 {run}", line)
     line = line.replace("results/<study>/<world>", "results/mine/nine_rooms")
     line = re.sub(r"<(study|environment|world|name)>", "mine", line)
     line = line.replace("/scratch/", f"{folder}/")
@@ -172,7 +173,7 @@ def test_it_runs(command, finished, tmp_path, monkeypatch):
         target = words[0]
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)
         if target == "demo":
-            runpy.run_path(str(ROOT / "examples" / "demo.py"), run_name="__main__")
+            script(["examples/demo.py"])
     elif program == "pip":
         assert_extras_exist(words)
     elif program == "dceo":
@@ -285,6 +286,9 @@ def test_python_examples_run(whole, tmp_path, monkeypatch, request):
         "fit",
         lambda agent, replay, n, **kw: long_fit(agent, replay, 3, **kw),
     )
+    page = request.node.callspec.id
     given = {"__name__": "page", **setting()}
     for number, body in enumerate(whole):
-        exec(compile(body, f"{request.node.callspec.id}, example {number}", "exec"), dict(given))
+        # The blocks of a tutorial are one script.
+        names = given if page.startswith("docs/tutorials/") else dict(given)
+        exec(compile(body, f"{page}, example {number}", "exec"), names)
