@@ -35,7 +35,7 @@ FRAMES = 1200  # enough for a few updates of every recipe that starts to learn a
 NOT_RUN = {
     r"^(ray start|ray job)": "starts a cluster",
     r"^apt-get|^sudo ": "installs libraries of the system",
-    r"^pip install (-c|-e|pre-commit)|^git clone|^python3? -m venv": "installs this checkout: done by make, before any test",
+    r"^pip install (-c|-e|pre-commit)|^git clone|^python3? -m venv": "installs this checkout: done by make",
     r"--executor (slurm|ray)": "needs a cluster; the executors have tests of their own",
     r"collector=ray": "needs Ray's processes; tests/training/test_collection_ray.py starts them",
     r"--preset paper": "weeks of processor time: its commands are checked when the catalogue is",

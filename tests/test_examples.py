@@ -34,3 +34,11 @@ def test_compose_learns_and_shows_the_option_travelling():
     said = run_example("compose.py")
     assert "option in charge, step by step" in said
     assert float(said.rsplit(":", 1)[1]) > 0.8
+
+
+def test_the_demo_draws_a_figure_and_a_film(tmp_path):
+    """Its form; what it shows takes minutes."""
+    said = run_example("demo.py", "--frames", "1500", "--out", tmp_path / "demo")
+    assert "greedy return" in said and "a random walk" in said
+    assert (tmp_path / "demo" / "demo.png").is_file()
+    assert (tmp_path / "demo" / "demo.gif").read_bytes().startswith(b"GIF8")

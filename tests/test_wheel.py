@@ -144,3 +144,14 @@ def test_a_study_in_an_empty_folder(installed, tmp_path):
     words = ["-m", "torchrl_dceo", "study", "run", "online", "--preset", "smoke", "--no-figure"]
     done = run(installed / "python", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_trained_options_are_in_the_wheel(installed, tmp_path):
+    lines = (
+        "from torchrl_dceo.envs import make_env",
+        "from torchrl_dceo.training import load_options",
+        "env = make_env('NineRooms', seed=0)",
+        "print(load_options('nine_rooms', env).options(env.reset())['option_action_value'].shape)",
+    )
+    done = run(installed / "python", "-c", "; ".join(lines), cwd=tmp_path)
+    assert done.returncode == 0 and "[10, 4]" in done.stdout, done.stderr

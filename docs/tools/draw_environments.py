@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import torch
@@ -80,6 +81,57 @@ def draw() -> None:
     save("overview", *overview, fit(cube.render(start, tile_size=24), 228))
 
 
+def shortest(env, goal: int) -> list[int]:
+    """The actions of a shortest way from the start to a state, in an environment whose transitions are a table."""
+    start = int(env.reset()["state_id"])
+    came: dict[int, tuple[int, int]] = {start: (start, -1)}
+    queue = deque([start])
+    while goal not in came:
+        state = queue.popleft()
+        for action, following in enumerate(env.next_state[state].tolist()):
+            if following not in came:
+                came[following] = (state, action)
+                queue.append(following)
+    actions: list[int] = []
+    while goal != start:
+        goal, action = came[goal]
+        actions.insert(0, action)
+    return actions
+
+
+def film(name: str, env, actions: list[int] | None, steps: int = 60, height: int = 228) -> None:
+    """A GIF of given actions, or of random ones."""
+    td = env.reset()
+    frames = [fit(env.base_env.render(), height)]
+    for action in actions if actions is not None else [None] * steps:
+        td = env.rand_action(td) if action is None else td.set("action", torch.tensor(action))
+        _, td = env.step_and_maybe_reset(td)
+        frames.append(fit(env.base_env.render(), height))
+    images = [
+        Image.fromarray(frame.numpy()).quantize(64, dither=Image.Dither.NONE) for frame in frames
+    ]
+    durations = [120] * (len(images) - 1) + [1200]
+    path = FOLDER / f"film_{name}.gif"
+    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0)
+
+
+def films() -> None:
+    """Draws the films: shortest ways where they are known, random actions elsewhere."""
+    for name, world in (("nine_rooms", "NineRooms"), ("maze", "Maze"), ("grid_maze", "GridMaze")):
+        env = make_env(world, seed=0, slip=0.0, max_steps=1000)
+        table = env.base_env
+        goal = table.layout.cells.index(table.layout.goals[0])
+        film(name, env, shortest(table, goal)[:-1])
+    cube = make_env("RubiksCube222", slip=0.0)
+    film("rubiks_cube", cube, shortest(cube.base_env, 0)[:-1])
+    torch.manual_seed(0)
+    for name, world in OBJECTS.items():
+        film(name, make_env(world, seed=1, max_steps=1000), None)
+    for name in ("miniworld_four_rooms_strafe", "my_way_home_sparse_strafe"):
+        film(name, make_env(MINIWORLDS[name], seed=1), [2] * 12 + [1] * 12, height=150)
+    film("montezuma", make_env("MontezumaRevenge", seed=0), None, height=160)
+
+
 def fit(picture: Tensor, height: int) -> Tensor:
     """Scales a picture [H, W, 3] to a height."""
     width = round(picture.shape[1] * height / picture.shape[0])
@@ -89,3 +141,4 @@ def fit(picture: Tensor, height: int) -> Tensor:
 
 if __name__ == "__main__":
     draw()
+    films()

@@ -7,6 +7,7 @@ from torchrl_dceo.training.evaluation import fit
 from torchrl_dceo.training.option_io import (
     LearnedAgent,
     OptionSet,
+    list_options,
     load_agent,
     load_options,
     save_options,
@@ -25,6 +26,7 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "fit",
+    "list_options",
     "load_agent",
     "load_options",
     "save_options",

@@ -21,6 +21,7 @@ from torchrl_dceo.data.persistence import load_state, save_state
 from torchrl_dceo.envs import make_env, prepare_env
 from torchrl_dceo.modules import Centred, EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet
+from torchrl_dceo.settings import choices
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import RunDirectory, load_settings
 from torchrl_dceo.training.collection.workers import with_transforms
@@ -30,6 +31,7 @@ __all__ = [
     "OptionSet",
     "build_network",
     "describe_network",
+    "list_options",
     "load_agent",
     "load_options",
     "read_settings",
@@ -124,6 +126,7 @@ def build_network(spec: dict[str, Any]) -> nn.Module:
 
 
 _KIND = "torchrl_dceo options 1"
+_PRETRAINED = Path(__file__).parent / "pretrained"
 
 
 class OptionSet(NamedTuple):
@@ -242,7 +245,7 @@ def load_options(
     """Loads what :func:`save_options` saved, ready to be used.
 
     Args:
-        path (path-like): the directory.
+        path (path-like): the directory, or the name of an option set of the package (:func:`list_options`).
         env (EnvBase, optional): the environment they are for: refused with a clear message if its observations or
             actions are not of the kind that the options know.
 
@@ -251,6 +254,7 @@ def load_options(
         option_network, encoder_network (nn.Module, optional): networks of your own kind, to be filled with the saved
             weights; only needed where :func:`~torchrl_dceo.training.option_io.describe_network` does not know them.
     """
+    path = _in_package(path)
     state = load_state(path)
     if state.get("kind") != _KIND:
         raise ValueError(f"{path} holds no option set: save one with save_options")
@@ -279,6 +283,31 @@ def load_options(
     if env is not None:
         _check_env(options, env)
     return OptionSet(options, encoder, reward)
+
+
+def list_options() -> list[str]:
+    """The names of the trained option sets that the package brings along, for :func:`load_options`.
+
+    Examples:
+        >>> from torchrl_dceo.training import list_options, load_options
+        >>> "nine_rooms" in list_options()
+        True
+        >>> load_options("nine_rooms").options.num_options
+        10
+    """
+    return sorted(path.name for path in _PRETRAINED.iterdir() if path.is_dir())
+
+
+def _in_package(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """The directory of an option set of the package, if there is no such directory here and a set of that name."""
+    named = isinstance(path, str) and path.isidentifier() and not os.path.exists(path)
+    if not named:
+        return path
+    if path not in list_options():
+        raise FileNotFoundError(
+            f"no directory and no options of the package: {choices(str(path), list_options())}"
+        )
+    return _PRETRAINED / path
 
 
 def _filled(network: nn.Module | None, saved: dict[str, Any], name: str) -> nn.Module:

@@ -1,0 +1,166 @@
+"""Trains the option sets that the package brings along, from random walks without reward, and measures what they do.
+
+    python research/pretrained_options.py nine_rooms maze escape_room miniworld_four_rooms
+
+Each set goes to torchrl_dceo/training/pretrained/<name>, and a row to results/pretrained_options/measured.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrl_dceo._fast import tune_process
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.analysis import (
+    followed_eigenfunctions,
+    option_climb,
+    state_values,
+    table_world,
+)
+from torchrl_dceo.data import make_replay_buffer
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import OptionSet, fit, load_options, save_options
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "torchrl_dceo" / "training" / "pretrained"
+TABLE = ROOT / "results" / "pretrained_options" / "measured.csv"
+# Walks start anywhere where the map allows it, so that options are good everywhere.
+SETS: dict[str, dict[str, Any]] = {
+    "nine_rooms": {
+        "env": {"name": "NineRooms", "starts": "anywhere"},
+        "agent": {"batch_size": 64, "lr": 5e-4},
+    },
+    "maze": {
+        "env": {"name": "Maze", "starts": "anywhere"},
+        "agent": {"batch_size": 64, "lr": 5e-4},
+    },
+    "escape_room": {
+        "env": {"name": "EscapeRoom", "room_size": 3, "max_steps": 200},
+        "agent": {"batch_size": 64},
+    },
+    "miniworld_four_rooms": {
+        "env": {
+            "name": "MiniWorldFourRoomsStrafe",
+            "starts": "anywhere",
+            "obs_width": 40,
+            "obs_height": 30,
+            "samples": 1,
+        },
+        # Pairs far apart separate rooms, and need a barrier of 1 (docs/concepts/laplacian.md).
+        "agent": {"num_options": 3, "pair_steps": 50, "barrier": 1.0, "option_gamma": 0.99},
+        "envs": 8,
+        "steps": 2500,
+    },
+}
+
+
+def build(settings: dict[str, Any], seed: int, batch_size: int, **more: Any):
+    """The environment of a set, without reward."""
+    env = {key: value for key, value in {**settings["env"], **more}.items() if value is not None}
+    return make_env(env.pop("name"), seed=seed, batch_size=batch_size, coverage=True, **env)
+
+
+def visited(chosen: OptionSet, settings: dict[str, Any], envs: int = 16) -> dict[str, float]:
+    """Distinct states in 100 steps from the start: a random option for 20 steps at a time, and a random walk."""
+    found = {}
+    start = {"starts": None} if "starts" in settings["env"] else {}
+    for who in ("options", "random"):
+        torch.manual_seed(0)
+        env = build(settings, 1, envs, **start)
+        td = env.reset()
+        option = torch.zeros(envs, dtype=torch.long)
+        seen = []
+        for step in range(100):
+            if step % 20 == 0:
+                option = torch.randint(chosen.options.num_options, (envs,))
+            if who == "options":
+                values = chosen.options(td)["option_action_value"]
+                td["action"] = values[torch.arange(envs), option].argmax(-1)
+            else:
+                td = env.rand_action(td)
+            _, td = env.step_and_maybe_reset(td)
+            seen.append(td["state_id"].flatten())
+        found[who] = sum(len(row.unique()) for row in torch.stack(seen, 1)) / envs
+        env.close()
+    return found
+
+
+def climbed(chosen: OptionSet, settings: dict[str, Any]) -> float:
+    """The mean climb of the options, where the states can be listed."""
+    env = build(settings, 0, 1)
+    world = table_world(env)
+    if world is None or chosen.encoder is None or chosen.reward is None:
+        return float("nan")
+    followed = followed_eigenfunctions(chosen.reward, state_values(chosen.encoder, world))
+    values = state_values(chosen.options, world)
+    return float(option_climb(values, followed, world.next_state).mean().nanmean())
+
+
+def train_set(name: str, updates: int, seed: int) -> dict[str, Any]:
+    """Trains and saves one set; returns its row."""
+    settings, start = SETS[name], time.process_time()
+    torch.manual_seed(seed)
+    envs, steps = settings.get("envs", 50), settings.get("steps", 600)
+    env = build(settings, seed, envs)
+    own = {"laplacian_measure": "visits", **settings["agent"]}
+    agent = make_agent("dceo", env, **own)
+    replay = make_replay_buffer(
+        3 * envs * steps,
+        num_streams=envs,
+        n_steps=5,
+        gamma=0.99,
+        batch_size=own.get("batch_size", 32),
+        pair_steps=own.get("pair_steps", 1),
+        seed=seed,
+    )
+    for _ in range(steps // 100):
+        replay.extend(env.rollout(100, break_when_any_done=False))
+    env.close()
+    learning = [o for o in ("centring", "laplacian", "reward", "option") if o in agent.objectives]
+    fit(agent, replay, updates, objectives=learning)
+    shutil.rmtree(FOLDER / name, ignore_errors=True)
+    save_options(FOLDER / name, agent)
+    chosen = load_options(FOLDER / name)
+    return {
+        "name": name,
+        "frames": envs * steps,
+        "updates": updates,
+        "seed": seed,
+        "option_climb": round(climbed(chosen, settings), 3),
+        **{f"states_{who}": round(n, 1) for who, n in visited(chosen, settings).items()},
+        "kilobytes": sum(f.stat().st_size for f in (FOLDER / name).rglob("*")) // 1000,
+        "seconds": round(time.process_time() - start),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", choices=SETS)
+    parser.add_argument("--updates", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    tune_process()
+    TABLE.parent.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names:
+        measured = train_set(name, arguments.updates, arguments.seed)
+        print(measured, flush=True)
+        rows = {}
+        if TABLE.exists():
+            with TABLE.open() as file:
+                rows = {old["name"]: old for old in csv.DictReader(file)}
+        rows[name] = measured
+        with TABLE.open("w") as file:
+            writer = csv.DictWriter(file, list(measured))
+            writer.writeheader()
+            writer.writerows(rows[name] for name in SETS if name in rows)
+
+
+if __name__ == "__main__":
+    main()
