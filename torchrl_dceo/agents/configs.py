@@ -179,6 +179,7 @@ class LaplacianConfig(_Checked):
     # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto":
     # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
     barrier: float | Literal["auto"] = 0.1
+    least_barrier: float = 0.1  # the lowest that "auto" falls to; ours: f follows a moving frontier
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     # Ours: None, as replay_measure (docs/concepts/laplacian.md); visits: the paper.
     laplacian_measure: Literal["visits", "distinct"] | None = None
@@ -202,6 +203,7 @@ class LaplacianConfig(_Checked):
         super().__post_init__()
         if self.barrier != "auto":
             check_positive(self, ("barrier",))
+        check_at_least(self, 0, ("least_barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
         if self.laplacian_measure is not None and not self.laplacian_uniform:
             raise ValueError(
