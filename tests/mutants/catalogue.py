@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One place broken on purpose.
-
-    Attributes:
-        name (str): what becomes wrong.
-        file (str): inside the package.
-        old (str): what stands there, exactly once in the file.
-        new (str): what is put in its place.
-        tests (tuple of str): inside ``tests/``, files or ``file.py::test``, each as narrow as it can be.
-        why_it_may_survive (str): for a mutation that changes nothing that can be seen.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    why_it_may_survive: str = ""
-
+from mutants.mutation import Mutation
+from mutants.reliability import RELIABILITY
 
 _LAPLACIAN = ("objectives/test_laplacian.py::test_value_and_gradient_equal_the_double_loop",)
 _ALLO = ("objectives/test_allo.py::test_value_and_gradient_equal_the_double_loop",)
@@ -665,8 +644,8 @@ AGENTS = [
     Mutation(
         "rainbow_dceo's barrier is 1",
         "agents/rainbow.py",
-        "    barrier: float = 0.5",
-        "    barrier: float = 1.0",
+        '    barrier: float | Literal["auto"] = 0.5',
+        '    barrier: float | Literal["auto"] = 1.0',
         ("cli/test_config.py::test_rainbow_dceo_weighs_orthogonality_as_the_authors_do",),
     ),
     Mutation(
@@ -1094,4 +1073,15 @@ ANALYSIS = [
     ),
 ]
 
-MUTATIONS = [*OBJECTIVES, *FAST, *MODULES, *DATA, *AGENTS, *ENVS, *TRAINING, *TABULAR, *ANALYSIS]
+MUTATIONS = [
+    *OBJECTIVES,
+    *FAST,
+    *MODULES,
+    *DATA,
+    *AGENTS,
+    *ENVS,
+    *TRAINING,
+    *TABULAR,
+    *ANALYSIS,
+    *RELIABILITY,
+]

@@ -14,11 +14,14 @@ from torchrl.data import TensorDictReplayBuffer
 
 from torchrl_dceo.data.distinct import DistinctSampler
 from torchrl_dceo.data.nstep import NStepReader
-from torchrl_dceo.data.persistence import copied, load_state, save_state
+from torchrl_dceo.data.persistence import Segment, copied, load_state, save_state
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
 from torchrl_dceo.hashing import ObservationHash, combine, make_hash
 
 __all__ = ["NStepReplayBuffer"]
+
+_SEGMENT = 1 << 23  # bytes of rows in a segment
+_MOST_SEGMENTS = 256
 
 
 class NStepReplayBuffer(TensorDictReplayBuffer):
@@ -276,7 +279,21 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             **self._reader.columns.spec(),
         }
 
-    def _views(self) -> dict[str, Any]:
+    def _segments(self, rows: dict[str, Tensor], filled: int) -> list[Segment]:
+        """The rows in parts that are the same from one checkpoint to the next, save those that were written."""
+        ring, storage = self._reader.ring, self._writer.storage
+        row = sum(value[:, :1].nbytes for value in rows.values())  # of all streams
+        target = max(_SEGMENT, row * ring.rows_per_stream // _MOST_SEGMENTS)
+        length = -(-target // max(1, row))
+        return [
+            Segment(
+                {key: value[:, start : start + length] for key, value in rows.items()},
+                (storage.edits, ring.mark(start, min(start + length, filled))),
+            )
+            for start in range(0, filled, length)
+        ]
+
+    def _views(self, segments: bool = False) -> dict[str, Any]:
         ring = self._reader.ring
         filled = min(int(ring.head.max()), ring.rows_per_stream)
         shape = (ring.num_streams, ring.rows_per_stream)
@@ -294,7 +311,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "n_steps": self.n_steps,
             "gamma": self.gamma,
             "batch_size": self._batch_size,
-            "rows": rows,
+            "rows": self._segments(rows, filled) if segments else rows,
             "writer": self._writer.state_dict(),
             "sampler": self._sampler.state_dict(),
             "uniform": self._uniform.state_dict(),
@@ -302,15 +319,18 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             "transform": dict(self._transform.state_dict()),
         }
 
-    def state_dict(self, *, copy: bool = True) -> dict[str, Any]:
+    def state_dict(self, *, copy: bool = True, segments: bool = False) -> dict[str, Any]:
         """The whole state: nested dictionaries of plain values and of tensors.
 
         Keyword Args:
             copy (bool, optional): ``False`` for the tensors themselves instead of copies, which need no further
                 memory but are only good until the next step is written. Default: ``True``.
+            segments (bool, optional): give the rows in parts, so that those that stay as they are need not be written
+                again (:class:`~torchrl_dceo.data.persistence.Segment`). Default: ``False``.
         """
         with self._replay_lock, self._write_lock:
-            return copied(self._views()) if copy else self._views()
+            views = self._views(segments)
+            return copied(views) if copy else views
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state into a buffer built with the same arguments.
@@ -331,13 +351,20 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 ".".join(key) if isinstance(key, tuple) else key: key
                 for key in [*self._reader.columns.keys(), "reward", "end"]
             }
-            rows = {names[name]: value for name, value in state_dict["rows"].items()}
-            if rows and not writer.tensors:
-                writer.storage.allocate({key: value[:, 0] for key, value in rows.items()})
-            writer.check_rows({key: value.flatten(0, 1) for key, value in rows.items()})
-            for key, value in rows.items():
-                target = writer.tensors[key].unflatten(0, (ring.num_streams, ring.rows_per_stream))
-                target[:, : value.shape[1]] = value
+            saved, start = state_dict["rows"], 0
+            for part in [saved] if isinstance(saved, dict) else saved:
+                rows = {names[name]: value for name, value in part.items()}
+                if rows and not writer.tensors:
+                    writer.storage.allocate({key: value[:, 0] for key, value in rows.items()})
+                writer.check_rows({key: value.flatten(0, 1) for key, value in rows.items()})
+                stop = start
+                for key, value in rows.items():
+                    target = writer.tensors[key].unflatten(
+                        0, (ring.num_streams, ring.rows_per_stream)
+                    )
+                    stop = start + value.shape[1]
+                    target[:, start:stop] = value
+                start = stop
             writer.load_state_dict(state_dict["writer"])
             self._sampler.load_state_dict(state_dict["sampler"])
             self._uniform.load_state_dict(state_dict["uniform"])
