@@ -104,6 +104,15 @@ def test_a_share_of_epsilon_of_all_steps_explores(option_prob, duration, eps):
     assert abs(by_environment.mean().item() - expected) < 5 * deviation < 0.02
 
 
+def test_decisions_fall_linearly_to_the_share_of_steps():
+    explore = module(eps_end=0.1, option_prob=1.0, annealing_num_steps=100, eps_per="step")
+    explore.step(50)
+    last = 0.1 / (0.1 + 0.9 * 10)  # options of ten steps
+    assert float(explore.eps) == pytest.approx((1 + last) / 2)
+    explore.step(50)
+    assert float(explore.eps) == pytest.approx(last)
+
+
 def test_at_epsilon_one_every_step_explores():
     explore = module(eps_init=1.0, eps_end=1.0, option_prob=1.0, eps_per="step")
     td = make_input(100, is_init=True)

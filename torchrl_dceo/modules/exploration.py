@@ -121,16 +121,19 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         progress = (self.frames - self.annealing_start) / self.annealing_num_steps
         return progress.clamp_(0, 1)
 
-    def _explore_probability(self) -> Tensor:
-        """The probability that a decision explores.
+    def _decision_probability(self, eps: float) -> float:
+        """The probability p with which decisions explore, for a share ε of all steps that do.
 
-        With ``eps_per="step"`` it is such that a share ε of all steps explores: a decision to explore takes
-        L = μ E[length] + 1 − μ steps, any other takes one, so p L / (p L + 1 − p) = ε.
+        A decision to explore takes L = μ E[length] + 1 − μ steps, any other takes one: p L / (p L + 1 − p) = ε.
         """
-        if self.eps_per == "decision":
-            return self.eps
         length = self.option_prob * self._mean_length() + 1 - self.option_prob
-        return self.eps / (self.eps + (1 - self.eps) * length)
+        return eps / (eps + (1 - eps) * length)
+
+    def _count_steps(self) -> None:
+        """Turns ε of steps into ε of decisions, for subclasses to call once their lengths are known."""
+        if self.eps_per == "step":
+            for eps in (self.eps_init, self.eps_end, self.eps):
+                eps.fill_(self._decision_probability(float(eps)))
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Returns the transform that makes the environment carry the explorer's state, and reset it if need be."""
@@ -158,7 +161,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         if not self.across_episodes:
             continues &= ~self._is_init(tensordict).view(option.shape)
         explore_draw, start_draw = torch.rand((2, *option.shape), device=option.device).unbind()
-        explores = (explore_draw < self._explore_probability()) & ~continues
+        explores = (explore_draw < self.eps) & ~continues
         starts = explores & (start_draw < self.option_prob)
         option = torch.where(continues, option, NO_OPTION)
         option = torch.where(starts, self._start(tensordict), option)
@@ -356,8 +359,10 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             Default: ``None``: constant.
         eps_per (str, optional): ``"decision"``: at each decision, where no option is active, the agent explores with
             probability ε, as in the paper; options last, so that at ε = 0.1, μ = 0.8, D = 10 nearly half of all steps
-            explore. ``"step"``: with a smaller probability, such that a share ε of all steps does, as for an agent of
-            single random actions. At ε = 1 they are the same. Default: ``"decision"``.
+            explore. ``"step"``: ``eps_init`` and ``eps_end`` are shares of steps, as for an agent of single random
+            actions; they are turned into probabilities of decisions, between which those fall linearly, so that most
+            of the annealing explores as in the paper and its end does not. At ε = 1 both are the same. Default:
+            ``"decision"``.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
@@ -438,6 +443,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
                 )
         self.num_options = num_options
         self.option_duration = option_duration
+        self._count_steps()
         self.option_eps = option_eps
         self.option_eps_init = option_eps_init
         # A buffer for the same reasons as ε; None is not saved.
@@ -587,6 +593,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
         lengths = torch.arange(1, max_duration + 1, dtype=torch.float64)
         weights = lengths**-zeta_exponent
         self._mean = float((weights * lengths).sum() / weights.sum())
+        self._count_steps()
         # Not saved: it follows from the arguments.
         self.register_buffer("_cdf", weights.cumsum(0) / weights.sum(), persistent=False)
         self.in_keys = [action_key, option_key, self.remaining_key, is_init_key]
