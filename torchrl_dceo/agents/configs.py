@@ -110,8 +110,8 @@ class OptionConfig(_Checked):
     option_eps_init: float | None = None
     # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
-    # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it 46 %
-    # at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
+    # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it
+    # 46 % at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
     eps_per: Literal["decision", "step"] | None = None
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper

@@ -74,7 +74,7 @@ class EZGreedyConfig(LearnerConfig):
     option_prob: float = by_environment(OptionConfig.option_prob)
     zeta_exponent: float = 2.0  # k; the paper, after Dabney et al.
     max_duration: int = 10_000  # ours: the zeta distribution is cut here
-    eps_per: Literal["decision", "step"] = "step"  # ours, as for options; decision: Dabney et al.
+    eps_per: Literal["decision", "step"] | None = OptionConfig.eps_per  # as for options
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,7 +95,7 @@ def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
         option_prob=config.option_prob,
         zeta_exponent=config.zeta_exponent,
         max_duration=config.max_duration,
-        eps_per=config.eps_per,
+        eps_per=config.eps_per or "step",
     )
     return assemble(
         env,
