@@ -364,7 +364,7 @@ def assemble(
     transforms: Sequence[Transform] = (),
     window: bool = False,
     pair_steps: int = 1,
-    measure: Literal["visits", "distinct"] = "visits",
+    uniform_measure: Literal["visits", "distinct"] | None = None,
     state_keys: Sequence[NestedKey] = (),
     step_keys: Sequence[NestedKey] = ("action",),
 ) -> Agent:
@@ -379,7 +379,7 @@ def assemble(
 
     Keyword Args:
         explorer, phases, transforms: the same.
-        window, pair_steps, measure, state_keys, step_keys: what the objectives read of a batch, see
+        window, pair_steps, uniform_measure, state_keys, step_keys: what the objectives read of a batch, see
             :class:`~torchrl_dceo.agents.agent.ReplaySettings`.
     """
     modules = {name: objective.module for name, objective in objectives.items()}
@@ -414,7 +414,9 @@ def assemble(
             batch_size=config.batch_size,
             window=window,
             pair_steps=pair_steps,
-            measure=measure,
+            measure=config.replay_measure,
+            newest=config.replay_newest,
+            uniform_measure=uniform_measure or config.replay_measure,
             state_keys=tuple(dict.fromkeys(keys)),
             step_keys=step_keys,
             prioritized=config.prioritized,

@@ -72,6 +72,11 @@ class LearnerConfig(_Checked):
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
     num_atoms: int = 51  # of Rainbow's distributions; Bellemare et al. 2017
     v_max: float = 10.0  # their largest return, and minus the smallest; the authors
+    # Ours: every distinct observation alike, so that what was seen once, a goal or the frontier, is learned from as
+    # often as the start (docs/how-to/options.md); visits: every transition alike, as DQN and the paper.
+    replay_measure: Literal["visits", "distinct"] = "distinct"
+    # Of each distinct observation only so many of its last transitions; None: all.
+    replay_newest: int | None = None
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
     priority_beta: float = 0.5  # how much weights correct for it; the authors: constant
@@ -86,6 +91,7 @@ class LearnerConfig(_Checked):
         check_between(self, ("priority_beta",))
         check_at_least(self, 0, ("priority_alpha",))
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
+        check_at_least(self, 1, ("replay_newest",))
         check_at_least(self, 2, ("num_atoms",))
         named = isinstance(self.network, str) and ":" not in self.network
         if named and self.network not in _NETWORKS:
@@ -171,8 +177,8 @@ class LaplacianConfig(_Checked):
     # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
     barrier: float | Literal["auto"] = 0.1
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
-    # The paper; distinct: every distinct observation alike (docs/concepts/laplacian.md).
-    laplacian_measure: Literal["visits", "distinct"] = "visits"
+    # Ours: None, as replay_measure (docs/concepts/laplacian.md); visits: the paper.
+    laplacian_measure: Literal["visits", "distinct"] | None = None
     # Ours: its expectations are over the states of the data; False: the main learner's prioritized batch, the authors.
     laplacian_uniform: bool = True
     ritz_period: int | None = None  # ours: updates between two Rayleigh-Ritz solutions; None: none
@@ -194,7 +200,8 @@ class LaplacianConfig(_Checked):
         if self.barrier != "auto":
             check_positive(self, ("barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
-        if self.laplacian_measure == "distinct" and not self.laplacian_uniform:
+        if self.laplacian_measure is not None and not self.laplacian_uniform:
             raise ValueError(
-                "laplacian_measure 'distinct' needs a batch of the Laplacian's own: set laplacian_uniform to True"
+                f"laplacian_measure {self.laplacian_measure!r} needs a batch of the Laplacian's own: set "
+                "laplacian_uniform to True"
             )

@@ -385,9 +385,11 @@ class Trainer(Resumable):
             generator = torch.Generator().manual_seed(
                 (self.config.seed << 32) + self.counters.frames
             )
-            row["eval_return"] = evaluate(
+            found = evaluate(
                 self.agent.policy, self.eval_env, eps=self.config.eval_eps, generator=generator
             )
+            self._guard.check_evaluation(found, self.counters.frames)
+            row["eval_return"] = found
         for probe in self.probes:
             row.update(probe(self))
         return row
