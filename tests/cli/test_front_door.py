@@ -221,7 +221,8 @@ def test_continuous_actions_on_the_command_line(tmp_path, monkeypatch):
     ("words", "sentences"),
     [
         (["agent=dceo_two_phase", "option_prob=0.5"],
-         ["option_prob=0.5 is not read by dceo_two_phase, which has a value of its own (0.9): set agent.option_prob=0.5"]),
+         ["option_prob=0.5 is not read by dceo_two_phase, which has a value of its own (0.9): "
+          "set agent.option_prob=0.5"]),
         (["agent=ddqn", "discovery_frames=90"],
          ["discovery_frames=90 is not read by ddqn, which has no such setting"]),
         (["agent=ez_greedy,rnd", "option_prob=0.5"],
