@@ -113,7 +113,7 @@ class OptionConfig(_Checked):
     # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it
     # 46 % at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
     eps_per: Literal["decision", "step"] | None = None
-    # Ours: ε falls from the first reward on, before which there is nothing to exploit; False: from the start, the paper.
+    # Ours: ε falls from the first reward on, before which there is nothing to exploit; False: at once, the paper.
     eps_after_reward: bool = True
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
