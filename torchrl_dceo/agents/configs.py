@@ -148,6 +148,8 @@ class OptionConfig(_Checked):
 class OptionAgentConfig(OptionConfig, LearnerConfig):
     """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
 
+    eps_frames: int = 40_000  # ours: from the first reward on, see eps_after_reward
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.option_target_period is not None and self.target_tau is not None:
@@ -163,7 +165,6 @@ class DiscoveryConfig(_Checked):
 
     discovery_frames: int = by_environment(100_000)  # T_discovery; ours: a third of the run
     option_prob: float = 0.9  # μ; the paper, two phases on Nine Rooms and Maze
-    eps_frames: int = 70_000  # ours: a third of what discovery leaves
 
     def __post_init__(self) -> None:
         super().__post_init__()
