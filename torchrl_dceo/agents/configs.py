@@ -135,7 +135,7 @@ class OptionConfig(_Checked):
 
 @dataclass
 class OptionAgentConfig(OptionConfig, LearnerConfig):
-    """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
+    """A main learner and options: what :func:`~torchrl_dceo.agents.builders.make_option_agent` builds from."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
