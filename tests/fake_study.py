@@ -35,7 +35,7 @@ class FakeStudy:
 
     def start(self, *given: str, command: str = "run") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "torchrl_dceo.studies", *self.arguments(command, *given)],
+            [sys.executable, "-m", "torchrl_dceo", "study", *self.arguments(command, *given)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -20,9 +20,9 @@ BELOW = {
     "envs": {"_fast"},
     "objectives": {"modules", "_fast"},
 }
-BELOW["analysis"] = {"objectives", "modules", "data", "envs", "_fast"}
 BELOW["tabular"] = {"objectives", "modules", "envs"}
-BELOW["agents"] = BELOW["analysis"] | {"analysis", "tabular"}
+BELOW["analysis"] = {"objectives", "modules", "data", "envs", "_fast", "tabular"}
+BELOW["agents"] = BELOW["analysis"] | {"analysis"}
 BELOW["training"] = BELOW["agents"] | {"agents"}
 # Starts training as a command: Hydra is known to the command line alone.
 BELOW["studies"] = BELOW["training"] | {"training"}

@@ -267,7 +267,7 @@ class Chaos:
     def study(self, kills: int) -> None:
         """SIGKILL of a whole study and all its processes, then once more to the end."""
         out = self.folder / "study"
-        command = [sys.executable, "-W", "ignore", "-m", "torchrl_dceo.studies", "run", "online"]
+        command = [sys.executable, "-W", "ignore", "-m", "torchrl_dceo", "study", "run", "online"]
         command += [
             "--preset",
             "smoke",

@@ -57,7 +57,7 @@ def test_an_interrupted_run_is_the_run_that_never_was(tmp_path):
     given = [str(mine), "--preset", "smoke", "--seeds", "0", "--no-figure"]
 
     def study(name: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "torchrl_dceo.studies", "run", *given]
+        command = [sys.executable, "-m", "torchrl_dceo", "study", "run", *given]
         return subprocess.Popen(
             [*command, "--out", str(tmp_path / name)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},

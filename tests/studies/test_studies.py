@@ -84,7 +84,7 @@ def test_a_crash_stops_no_other_and_a_second_call_repairs_it(fake, capsys):
         in said
     )
     assert str(fake.run("ddqn", 0) / "log.txt") in said
-    assert "1 of 4 runs failed; to try it again: python -m torchrl_dceo.studies run" in said
+    assert "1 of 4 runs failed; to try it again: dceo study run" in said
     assert states(fake) == ["done", "failed", "done", "done"]
     assert cli.main(fake.arguments("status")) == 0
     shown = capsys.readouterr().out
@@ -120,7 +120,7 @@ def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(fake):
     study.send_signal(signal.SIGINT)
     _, said = study.communicate(timeout=60)
     assert study.returncode == 130 and "Traceback" not in said
-    assert "Stopped. To resume: python -m torchrl_dceo.studies run" in said
+    assert "Stopped. To resume: dceo study run" in said
     assert not children_of(fake)
     assert states(fake) == ["interrupted", "interrupted", "waiting", "waiting"]
     fake.mend()

@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "torchrl_dceo.cli.runs:compare_runs",
         "curves and tables of several runs, over seeds",
     ),
+    "diagnose": (
+        "torchrl_dceo.cli.runs:diagnose",
+        "which part of a run's options loses how much against exact ones",
+    ),
     "study": ("torchrl_dceo.cli.study:main", "the paper's studies: list, run, status, figure"),
     "play": ("torchrl_dceo.envs.play:main", "walk through an environment by hand"),
     "list": ("torchrl_dceo.cli.runs:show_names", "the names of environments, agents and studies"),

@@ -1,4 +1,4 @@
-"""``dceo evaluate``, ``render``, ``plot``, ``compare`` and ``list``: what runs have learned and left behind."""
+"""``dceo evaluate``, ``render``, ``plot``, ``compare``, ``diagnose``, ``list``: what runs have learned and left."""
 # ruff: noqa: T201  (commands for people: printing is what they are for)
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torchrl_dceo.training.option_io import LearnedAgent, load_agent, read_setti
 
 __all__ = [
     "compare_runs",
+    "diagnose",
     "evaluate",
     "film",
     "plot",
@@ -250,6 +251,59 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
     large = picture.repeat(factor, 0).repeat(factor, 1)
     height, width = (length - length % 2 for length in large.shape[:2])
     return np.ascontiguousarray(large[:height, :width])
+
+
+def diagnose(arguments: Sequence[str] | None = None) -> int:
+    """Prints which part of runs' options loses how much; returns 0, or 2 after a sentence about what is wrong.
+
+    Examples:
+        >>> from torchrl_dceo.cli.runs import diagnose
+        >>> diagnose(["/nowhere"])
+        2
+    """
+    from torchrl_dceo.analysis.diagnosis import Diagnosis
+    from torchrl_dceo.training.probes import diagnose_run
+
+    parser = argparse.ArgumentParser(
+        prog="dceo diagnose",
+        description="Explores at ε = 1 with what a run has learned, and with exact parts in its place, from its newest "
+        "checkpoint: goals per 1,000 steps, distinct states, and what each part loses. Writes diagnosis.csv and "
+        "diagnosis.png into the run; of several runs also the mean over them, with --out.",
+    )
+    parser.add_argument("run_dir", nargs="+", help="the directory of a run in a grid or the cube")
+    parser.add_argument("--steps", type=int, default=10_000, help="of a walk (default: 10,000)")
+    parser.add_argument("--repeats", type=int, default=10, help="walks of each part (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="of the walks (default: 0)")
+    parser.add_argument(
+        "--weighted", action="store_true", help="(c) weighs states by their visits, not all alike"
+    )
+    parser.add_argument("--out", help="the folder for the mean of several runs")
+    options = parser.parse_args(arguments)
+    settings = {name: getattr(options, name) for name in ("steps", "repeats", "seed", "weighted")}
+    try:
+        each = []
+        for run_dir in options.run_dir:
+            each.append(diagnose_run(run_dir, **settings))
+            _report(each[-1], Path(run_dir), run_dir)
+        if len(each) > 1:
+            out = None if options.out is None else Path(options.out)
+            name = f"{len(each)} runs, one value a run"
+            _report(Diagnosis.pooled(each, name), out, name)
+    except _MISTAKES as error:
+        print(f"dceo diagnose: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _report(diagnosis: Any, folder: Path | None, title: str) -> None:
+    from torchrl_dceo.analysis.diagnosis import draw_diagnosis
+
+    print(title, diagnosis.table(), sep="\n")
+    print(diagnosis.sentence("goals"), diagnosis.sentence("states"), sep="\n")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        print(diagnosis.write(folder / "diagnosis.csv"))
+        print(draw_diagnosis(diagnosis, folder / "diagnosis.png"), end="\n\n")
 
 
 _COMMAND = "dceo compare"

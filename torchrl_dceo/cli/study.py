@@ -1,4 +1,4 @@
-"""The command line: ``python -m torchrl_dceo.studies list | run | status | figure | report``."""
+"""The command line: ``dceo study list | run | status | figure | report``."""
 # ruff: noqa: T201  (a command for people: printing is what it is for)
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torchrl_dceo.studies.worker import LOG
 
 __all__ = ["main"]
 
-_PROGRAM = "python -m torchrl_dceo.studies"
+_PROGRAM = "dceo study"
 _COMMANDS = ("list", "run", "status", "figure", "report")
 _STATES: tuple[State, ...] = ("done", "running", "failed", "interrupted", "waiting")
 

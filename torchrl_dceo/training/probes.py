@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
+from torchrl.envs import EnvBase
 
 from torchrl_dceo.analysis import (
     cosine_similarity,
@@ -21,6 +23,7 @@ from torchrl_dceo.analysis import (
     state_values,
     table_world,
 )
+from torchrl_dceo.analysis.diagnosis import Diagnosis, diagnose
 from torchrl_dceo.analysis.figures.birds_eye_figures import save_first_person
 from torchrl_dceo.envs import StateCounts, TableEnv, find_transform
 from torchrl_dceo.modules import (
@@ -30,6 +33,8 @@ from torchrl_dceo.modules import (
     OptionExplorationModule,
     OptionQValueActor,
 )
+from torchrl_dceo.training.checkpoint import Checkpoints
+from torchrl_dceo.training.option_io import load_agent
 
 if TYPE_CHECKING:
     from torchrl_dceo.agents.agent import Agent
@@ -39,6 +44,7 @@ __all__ = [
     "OptionProbe",
     "SkillProbe",
     "SpectrumProbe",
+    "diagnose_run",
     "eigen_reward",
     "option_actor",
     "save_run_analysis",
@@ -229,6 +235,76 @@ def _step_rewards(reward: DIAYNReward | CICReward, world: TableEnv, following: T
         for z in range(following.shape[1])
     ]
     return torch.stack(columns, -1)
+
+
+def diagnose_run(
+    run_dir: str | os.PathLike[str], env: EnvBase | None = None, **settings: Any
+) -> Diagnosis:
+    """Diagnoses what a run has learned, from its newest checkpoint: see :func:`~torchrl_dceo.analysis.diagnose`.
+
+    Args:
+        run_dir (path-like): the directory of a run in a grid or the cube, of an agent whose options follow
+            eigenfunctions.
+        env (EnvBase, optional): its environment, if the run was started from Python with one of your own.
+
+    Keyword Args:
+        **settings: ``steps``, ``repeats``, ``seed`` and ``weighted`` of :func:`~torchrl_dceo.analysis.diagnose`.
+
+    Examples:
+        >>> import tempfile
+        >>> from torchrl_dceo.agents import make_agent
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training import train
+        >>> from torchrl_dceo.training.probes import diagnose_run
+        >>> env = make_env("NineRooms", room_size=3, seed=0, visits="counts")
+        >>> with tempfile.TemporaryDirectory() as run_dir:
+        ...     _ = train(make_agent("dceo", env), env, total_frames=200, run_dir=run_dir, learning_starts=100,
+        ...               progress=False, draw=False)
+        ...     diagnosis = diagnose_run(run_dir, steps=100, repeats=2)
+        >>> diagnosis.num_states
+        93
+    """
+    learned = load_agent(run_dir, env)
+    agent, world = learned.agent, table_world(learned.env)
+    reward, options = eigen_reward(agent), option_actor(agent)
+    name = learned.metadata.get("agent", {}).get("name", "this agent")
+    if world is None:
+        raise ValueError(
+            f"{run_dir}: only grids and the cube, whose states are a table, can be diagnosed"
+        )
+    if reward is None or options is None:
+        raise ValueError(
+            f"{run_dir}: {name} has no options that follow eigenfunctions: diagnose a run of dceo"
+        )
+    visits = _visits_in_checkpoint(Path(run_dir), world.num_states)
+    if visits is None:
+        raise ValueError(
+            f"{run_dir}: its checkpoint counts no visits: train with make_env(…, visits='counts')"
+        )
+    assert isinstance(agent.explorer, OptionExplorationModule)
+    return diagnose(
+        world,
+        agent.explorer,
+        reward,
+        state_values(reward.encoder, world),
+        state_values(options, world),
+        visits,
+        reward_free=agent.phases[0].reward_free,
+        **settings,
+    )
+
+
+def _visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
+    """How often each state was visited in training, discovery included."""
+    envs = Checkpoints(run_dir / "checkpoints").load_latest()["envs"]
+    tables = [
+        table
+        for name, env in envs.items()
+        if name != "eval"
+        for key, table in env["transforms"].items()
+        if key.endswith("_extra_state") and getattr(table, "shape", ()) == (num_states,)
+    ]
+    return torch.stack(tables).amax(0) if tables else None
 
 
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:

@@ -13,7 +13,7 @@ from torchrl_dceo.studies.report import make_report
 
 MAP = "S....\n.###.\n....G"
 FINAL = {"dceo": 1.0, "dceo_two_phase": 0.8, "ddqn": 0.25}
-COMMAND = "python -m torchrl_dceo.studies run made_up --preset 'laptop' && echo <done>"
+COMMAND = "dceo study run made_up --preset 'laptop' && echo <done>"
 
 
 def log(agent, seed, changes):

@@ -130,7 +130,8 @@ def _restricted(P: Tensor, kept: Tensor) -> Tensor:
     inside = P.index_select(0, kept).index_select(1, kept).coalesce()
     leaves = 1 - inside.sum(1).to_dense()
     diagonal = torch.arange(len(kept), device=P.device).expand(2, -1)
-    return (inside + torch.sparse_coo_tensor(diagonal, leaves, inside.shape)).coalesce()
+    stays = torch.sparse_coo_tensor(diagonal, leaves, inside.shape, check_invariants=True)
+    return (inside + stays).coalesce()
 
 
 def _symmetric_laplacian(P: Tensor, weight: Tensor) -> Tensor:

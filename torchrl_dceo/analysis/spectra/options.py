@@ -251,6 +251,7 @@ def solved_option_values(
     *,
     gamma: float,
     slip: float = 0.0,
+    terminal: Tensor | None = None,
     tolerance: float = 1e-9,
 ) -> Tensor:
     r"""Returns the values of options that climb perfectly, by value iteration: what learned ones are measured against.
@@ -266,6 +267,8 @@ def solved_option_values(
     Keyword Args:
         gamma (float): the options' discount, below 1.
         slip (float): the probability that a move is replaced by a random one. Default: 0.
+        terminal (Tensor, optional): bool ``[S]``: the states that end an option when it gets there, with the reward of
+            that step as its last. Default: none.
         tolerance (float): how close to the fixed point, in units of the function's range. Default: 1e-9.
 
     Returns:
@@ -287,8 +290,9 @@ def solved_option_values(
     f = eigenfunctions.double()
     scale = float((f.amax(0) - f.amin(0)).max().clamp(min=1e-300))
     best = torch.zeros_like(f)
+    ends = 0.0 if terminal is None else terminal.to(f).unsqueeze(-1)
     while True:
-        paid = (f + gamma * best)[next_state] - f.unsqueeze(1)  # [S, A, N]
+        paid = (f + gamma * (1 - ends) * best)[next_state] - f.unsqueeze(1)  # [S, A, N]
         paid = (1 - slip) * paid + slip * paid.mean(1, keepdim=True)
         before, best = best, paid.amax(1)
         if float((best - before).abs().max()) <= tolerance * (1 - gamma) * scale:

@@ -1,4 +1,4 @@
-"""A study as one page: ``python -m torchrl_dceo.studies report <results folder>``."""
+"""A study as one page: ``dceo study report <results folder>``."""
 
 from __future__ import annotations
 
