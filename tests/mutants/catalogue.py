@@ -686,8 +686,8 @@ AGENTS = [
     Mutation(
         "objectives that average get prioritized rows",
         "agents/agent.py",
-        "own = batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch",
-        "own = batch",
+        "return batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch",
+        "return batch",
         (
             "agents/test_rainbow.py::"
             "test_objectives_that_average_get_uniform_rows_and_the_others_prioritized_ones",
@@ -696,8 +696,8 @@ AGENTS = [
     Mutation(
         "the optimizer is not told which options were trained",
         "agents/agent.py",
-        "self.optimizer.step(trained=[rows for loss in losses for rows in loss.trained_rows()])",
-        "self.optimizer.step()",
+        "trained = [rows for loss in losses for rows in loss.trained_rows()]",
+        "trained = []",
         ("agents/test_optimizer.py::test_options_left_out_of_an_update_do_not_move",),
     ),
     Mutation(
