@@ -99,7 +99,7 @@ def run(
         "objective": objective,
         "lambda_d": float(result.eigenvalues[-1]),
         "collapsed": int((moments < 0.02 * moments.max()).sum()),
-        "steps": config.num_steps,
+        "steps": config.steps,
         "seconds": round(seconds, 1),
     }
     kept = {key: last[key] for key in COLUMNS if key in last and key not in numbers}
