@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One thread a process: the networks are small, and tests run one process a core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo docs docs-serve test test-all test-wheel lint bench chaos mutants miniworld browser clean
+.PHONY: demo dist docs docs-serve test test-all test-wheel lint bench chaos mutants miniworld browser clean
 # What the 3D worlds draw with (Debian, Ubuntu).
 MESA := libegl1 libgl1 libglu1-mesa
 
@@ -23,6 +23,12 @@ test: $(VENV)/.installed
 
 test-all: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 -q -m ""
+
+# The release's files, sdist and wheel, in dist/, and whether an index would take them.
+dist: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 # The wheel alone, in a fresh virtual environment and an empty folder.
 test-wheel: $(VENV)/.installed

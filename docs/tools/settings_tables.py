@@ -109,4 +109,4 @@ def _linked(text: str) -> str:
     text = re.sub(r"docs/([\w/]+)\.md", r"[\1](../\1.md)", text)
     text = re.sub(r"\[[\w/]*?(\w+)\]\(", r"[\1](", text)
     text = re.sub(r"\bresults/(\w+)", r"[results/\1](../../results/\1/README.md)", text)
-    return text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]{2}", text) else text  # not d, β

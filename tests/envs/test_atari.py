@@ -4,6 +4,7 @@ import ale_py
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_dceo.agents import make_agent
@@ -377,6 +378,16 @@ class TestPlayerRecord:
         # One chicken crosses the road, the other waits: one score of two.
         _play(env, (up * torch.tensor([1, 0])).expand(250, 2), break_when_any_done=False)
         assert find_transform(env, PlayerRecord).row()["scored_share"] == 0.5
+
+    def test_rooms_are_told_apart(self):
+        record = PlayerRecord(num_rooms=3)
+        one = TensorDict({"position": torch.tensor([[5, 6], [5, 6]])}, [2])
+        record._reset(one, one.set("room", torch.tensor([0, 2])))
+        assert record.row() == {"positions": 2}
+        record._reset(
+            one, one.set("room", torch.tensor([2, 9]))
+        )  # a byte that is no room is the last one
+        assert record.row() == {"positions": 3}
 
     def test_is_saved_with_the_environment(self):
         env = make_env("MontezumaRevenge", seed=0, visits="counts", max_steps=10)

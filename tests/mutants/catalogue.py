@@ -299,6 +299,13 @@ MODULES = [
         ("modules/test_bonus.py",),
     ),
     Mutation(
+        "options' lengths do not count in the share of steps that explore",
+        "modules/exploration.py",
+        "length = self.option_prob * self._mean_length() + 1 - self.option_prob",
+        "length = 1.0",
+        ("modules/test_exploration.py::test_a_share_of_epsilon_of_all_steps_explores",),
+    ),
+    Mutation(
         "mu and epsilon are swapped",
         "modules/exploration.py",
         "explores = (explore_draw < self.eps) & ~continues\n"
@@ -791,6 +798,27 @@ AGENTS = [
 
 ENVS = [
     Mutation(
+        "a game that ended counts as one that scored",
+        "envs/atari/env.py",
+        'scored = over & (next_tensordict.get("episode_reward") > 0)',
+        "scored = over",
+        ("envs/test_atari.py::TestPlayerRecord::test_share_is_of_the_games_that_ended",),
+    ),
+    Mutation(
+        "places of different rooms are one",
+        "envs/atari/env.py",
+        'tensordict.get("room") * 2**16 + ',
+        "",
+        ("envs/test_atari.py::TestPlayerRecord::test_rooms_are_told_apart",),
+    ),
+    Mutation(
+        "steps of a batch of 3D environments leave out the end of time",
+        "envs/gym.py",
+        '"done": ended | cut,',
+        '"done": ended,',
+        ("envs/test_miniworld_env.py::test_batched_steps_are_those_of_serial_env",),
+    ),
+    Mutation(
         "the deep count bonus has no square root",
         "envs/transforms.py",
         "return counts.clamp(min=1).rsqrt()",
@@ -1022,6 +1050,13 @@ TABULAR = [
 _TABLES = ("analysis/test_diagnosis.py::test_the_tables_are_those_of_a_slow_model",)
 
 ANALYSIS = [
+    Mutation(
+        "every option is followed by the first one's values",
+        "analysis/figures/birds_eye.py",
+        "option = torch.arange(count).repeat(places)",
+        "option = torch.zeros(count * places, dtype=torch.int64)",
+        ("analysis/test_birds_eye.py::test_reach_is_that_of_steps_one_by_one",),
+    ),
     Mutation(
         "solved options continue past a goal",
         "analysis/spectra/options.py",

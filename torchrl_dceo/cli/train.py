@@ -29,6 +29,7 @@ from torchrl_dceo.cli.config import (
     as_dict,
     combinations,
     compose,
+    not_read,
     parse,
     prepared,
 )
@@ -133,12 +134,14 @@ def _hydra_directory(overrides: Sequence[str], flags: Sequence[str]) -> list[str
 def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
     """Ends the program with one sentence if a name or a value is not known, before anything is written."""
     checked: set[str] = set()
+    unread: dict[str, None] = {}
     try:
         for combination in combinations(overrides):
             settings = compose(combination)
             if settings["resume"] is not None:
                 settings = resumed(settings, combination)
             made = parse(settings)
+            unread |= dict.fromkeys(not_read(combination, settings["agent"]))
             # Environments of a sweep are mostly the same.
             if repr(settings["env"]) not in checked and not made.env.startswith(_SLOW):
                 checked.add(repr(settings["env"]))
@@ -147,6 +150,8 @@ def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
                 env.close()
     except MISTAKES as error:
         sys.exit(f"{program}: {str(error).strip().splitlines()[0]}")
+    for sentence in unread:
+        print(f"{program}: {sentence}", file=sys.stderr)
 
 
 def run(config: DictConfig) -> float:
