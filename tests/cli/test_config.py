@@ -24,7 +24,14 @@ RUN = {**defaults(TrainConfig), **defaults(CollectorConfig), **defaults(RunConfi
 
 
 def own_yaml(env: str) -> dict:
-    return yaml.safe_load((CONF / "env" / f"{env}.yaml").read_text().replace("@package", ""))
+    """What the yaml of an environment sets, with what it takes over from the one that it names first."""
+    listed = yaml.safe_load((CONF / "env" / f"{env}.yaml").read_text().replace("@package", ""))
+    base = listed.get("defaults", [None])[0]
+    if base not in ENVIRONMENTS:
+        return listed
+    inherited = own_yaml(base)
+    agent = {**inherited.get("agent", {}), **listed.get("agent", {})}
+    return {**inherited, **listed, "agent": agent, "defaults": inherited.get("defaults", [])}
 
 
 def rainbow(env: str) -> dict:
@@ -115,7 +122,7 @@ SPECIAL = {
     "DCOConfig": {"num_options", "signs", "norm", "discovery_frames"},
     "RainbowConfig": {
         "lr", "adam_eps", "main_adam_eps", "n_steps", "target_tau", "target_period", "eps_end",
-        "eps_frames", "main_learner", "prioritized", "centre_pixels",
+        "eps_frames", "main_learner", "prioritized", "centre_pixels", "replay_measure",
     },
     "RainbowDCEOConfig": {
         "num_options", "option_prob", "signs", "option_gamma", "one_step_options", "dimensions",
@@ -148,10 +155,10 @@ def test_the_values_of_the_recipes_won():
     """What `make_agent("dceo", env)` trains is what the results were made with."""
     config = AGENTS["dceo"].config()
     assert (config.lr, config.num_options, config.signs) == (5e-4, 5, "both")
-    assert (config.option_prob, config.eps_frames) == (0.8, 210_000)
+    assert (config.option_prob, config.eps_frames) == (0.8, 100_000)
     assert (TrainConfig().update_period, RunConfig().num_envs) == (8, 8)
     two_phase = AGENTS["dceo_two_phase"].config()
-    assert (two_phase.option_prob, two_phase.eps_frames) == (0.9, 140_000)
+    assert (two_phase.option_prob, two_phase.eps_frames) == (0.9, 70_000)
     assert AGENTS["diayn"].config().num_options == AGENTS["cic"].config().num_options == 10
 
 
@@ -188,7 +195,7 @@ def test_overrides(given, key, value):
 def test_a_deleted_setting_of_an_agent_is_its_default():
     settings = compose(["env=escape_room", "~agent.eps_frames"])
     assert "eps_frames" not in settings["agent"]
-    assert parse(settings).agent_settings["eps_frames"] == 210_000
+    assert parse(settings).agent_settings["eps_frames"] == 100_000
 
 
 @pytest.mark.parametrize("env", ["nine_rooms", "maze"])

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-_NETWORKS = ("auto", "grid", "nature", "mlp")
+_NETWORKS = ("auto", "grid", "nature", "nature_small", "mlp")
 
 
 class _Checked:
@@ -56,20 +56,26 @@ class LearnerConfig(_Checked):
     loss_function: str = "smooth_l1"  # the authors clip TD errors
     eps_init: float = 1.0  # their later code
     eps_end: float = 0.1  # their later code
-    # Ours: 70 % of a run of 300,000 frames (their later code: 10 % of a million).
-    eps_frames: int = 210_000
-    # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
+    eps_frames: int = 100_000  # ours: a third of a run, as many frames as their later code has
+    # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
+    # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
     # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
-    network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
+    network: str | Callable = "auto"
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
-    main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
+    # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
+    main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     # The paper: a table on the cube, Rainbow on Atari (its options too).
     main_learner: Literal["network", "table", "rainbow"] = "network"
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
     num_atoms: int = 51  # of Rainbow's distributions; Bellemare et al. 2017
     v_max: float = 10.0  # their largest return, and minus the smallest; the authors
+    # Ours: every distinct observation alike, so that what was seen once, a goal or the frontier, is learned from as
+    # often as the start (docs/how-to/options.md); visits: every transition alike, as DQN and the paper.
+    replay_measure: Literal["visits", "distinct"] = "distinct"
+    # Of each distinct observation only so many of its last transitions; None: all.
+    replay_newest: int | None = None
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
     priority_beta: float = 0.5  # how much weights correct for it; the authors: constant
@@ -84,6 +90,7 @@ class LearnerConfig(_Checked):
         check_between(self, ("priority_beta",))
         check_at_least(self, 0, ("priority_alpha",))
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
+        check_at_least(self, 1, ("replay_newest",))
         check_at_least(self, 2, ("num_atoms",))
         named = isinstance(self.network, str) and ":" not in self.network
         if named and self.network not in _NETWORKS:
@@ -103,10 +110,12 @@ class OptionConfig(_Checked):
     option_eps_init: float | None = None
     # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
+    # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it
+    # 46 % at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
+    eps_per: Literal["decision", "step"] | None = None
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
-    option_gamma: float | None = (
-        0.95  # ours (docs/concepts/options.md); None: the main one, as the paper
-    )
+    # ours (docs/concepts/options.md); None: the main one, as the paper
+    option_gamma: float | None = 0.95
     independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
     options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
     # Updates between hard ones of the options' targets, if target_tau is None; ours: None, the main learner's (the
@@ -152,7 +161,7 @@ class DiscoveryConfig(_Checked):
 
     discovery_frames: int = by_environment(100_000)  # T_discovery; ours: a third of the run
     option_prob: float = 0.9  # μ; the paper, two phases on Nine Rooms and Maze
-    eps_frames: int = 140_000  # ours: 70 % of what discovery leaves
+    eps_frames: int = 70_000  # ours: a third of what discovery leaves
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,9 +178,10 @@ class LaplacianConfig(_Checked):
     # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto":
     # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
     barrier: float | Literal["auto"] = 0.1
+    least_barrier: float = 0.1  # the lowest that "auto" falls to; ours: f follows a moving frontier
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
-    # The paper; distinct: every distinct observation alike (docs/concepts/laplacian.md).
-    laplacian_measure: Literal["visits", "distinct"] = "visits"
+    # Ours: None, as replay_measure (docs/concepts/laplacian.md); visits: the paper.
+    laplacian_measure: Literal["visits", "distinct"] | None = None
     # Ours: its expectations are over the states of the data; False: the main learner's prioritized batch, the authors.
     laplacian_uniform: bool = True
     ritz_period: int | None = None  # ours: updates between two Rayleigh-Ritz solutions; None: none
@@ -192,8 +202,10 @@ class LaplacianConfig(_Checked):
         super().__post_init__()
         if self.barrier != "auto":
             check_positive(self, ("barrier",))
+        check_at_least(self, 0, ("least_barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
-        if self.laplacian_measure == "distinct" and not self.laplacian_uniform:
+        if self.laplacian_measure is not None and not self.laplacian_uniform:
             raise ValueError(
-                "laplacian_measure 'distinct' needs a batch of the Laplacian's own: set laplacian_uniform to True"
+                f"laplacian_measure {self.laplacian_measure!r} needs a batch of the Laplacian's own: set "
+                "laplacian_uniform to True"
             )

@@ -58,6 +58,8 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
         estimator=config.estimator,
         successor=successor,
     )
+    if loss.automatic_barrier is not None:
+        loss.automatic_barrier.least = config.least_barrier
     return encoder, Objective(loss, uniform=config.laplacian_uniform)
 
 
@@ -116,7 +118,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,
-        measure=config.laplacian_measure,
+        uniform_measure=config.laplacian_measure,
     )
 
 
