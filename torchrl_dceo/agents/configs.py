@@ -146,7 +146,7 @@ class OptionConfig(_Checked):
 
 @dataclass
 class OptionAgentConfig(OptionConfig, LearnerConfig):
-    """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
+    """A main learner and options: what :func:`~torchrl_dceo.agents.builders.make_option_agent` builds from."""
 
     eps_frames: int = 40_000  # ours: from the first reward on, see eps_after_reward
 
