@@ -6,6 +6,7 @@ site. A link to a file that is no part of the site becomes plain text.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 _SHIM = "https://unpkg.com/iframe-worker/shim"
-_DIRECTIVE = re.compile(r"<!-- (settings|metrics|public names): ?(\w*) -->")
+_DIRECTIVE = re.compile(r"<!-- (settings|metrics|public names|pretrained options): ?(\w*) -->")
 
 
 def sources() -> dict[str, str]:
@@ -182,11 +183,12 @@ def _settings(agent: str) -> str:
 
 def glossary() -> dict[str, str]:
     """What docs/how_to/metrics.md says of every column."""
+    text = re.sub(
+        r"\n +", " ", (DOCS / "how_to" / "metrics.md").read_text()
+    )  # an entry is one line
     found = {}
-    for line in (DOCS / "how_to" / "metrics.md").read_text().splitlines():
-        if line.startswith("| `"):
-            names, text = line.strip("| ").split(" | ", 1)
-            found.update(dict.fromkeys(re.findall(r"`([\w<>]+)`", names), text))
+    for names, meaning in re.findall(r"^- ((?:`\w+`(?:, |, …)?)+): (.*)$", text, re.MULTILINE):
+        found.update(dict.fromkeys(re.findall(r"`(\w+)`", names), meaning))
     return found
 
 
@@ -195,7 +197,8 @@ def _metrics(agent: str) -> str:
     said = glossary()
     rows = ["| column | what |", "|---|---|"]
     for column in columns[agent]:
-        rows.append(f"| `{column}` | {said[column]} |")
+        meaning = re.sub(r"(?<!\\)\|", "\\|", said[column])
+        rows.append(f"| `{column}` | {meaning} |")
     return "\n".join(rows)
 
 
@@ -207,8 +210,23 @@ def _names(_: str) -> str:
     return "\n".join(rows)
 
 
+def _pretrained(_: str) -> str:
+    with (ROOT / "results" / "pretrained_options" / "measured.csv").open() as file:
+        sets = list(csv.DictReader(file))
+    rows = [
+        "| name | climb | states, options | states, random walk | size |",
+        "|---|---|---|---|---|",
+    ]
+    for row in sets:
+        climb = "–" if row["option_climb"] == "nan" else row["option_climb"]
+        seen = f"{row['states_options']} | {row['states_random']}"
+        rows.append(f"| `{row['name']}` | {climb} | {seen} | {row['kilobytes']} kB |")
+    return "\n".join(rows)
+
+
 _FILL: dict[str, Callable[[str], str]] = {
     "settings": _settings,
     "metrics": _metrics,
     "public names": _names,
+    "pretrained options": _pretrained,
 }
