@@ -8,6 +8,7 @@ from torchrl_dceo.studies.catalogue.deep import BASELINES, SMOKE, SMOKE_FRAMES, 
 from torchrl_dceo.studies.declaration import Grid, Method, Preset, Study
 
 __all__ = [
+    "EXPLORATION",
     "LARGE_SCALE",
     "NON_STATIONARY",
     "OBJECTS",
@@ -29,7 +30,9 @@ _CUBE_AGENTS = {
 }
 
 
-def _cube(frames: int, seeds: int, *shared: str, labels: Sequence[str] = ()) -> list[Grid]:
+def _cube(
+    frames: int, seeds: int | Sequence[int], *shared: str, labels: Sequence[str] = ()
+) -> list[Grid]:
     """Coverage without reward, ε = 1 all the time; and return, ε falling over half of the frames that have a goal."""
     chosen = {name: given for name, given in _CUBE_AGENTS.items() if not labels or name in labels}
     coverage, returns = [], []
@@ -255,6 +258,12 @@ def _in_3d(agents: Sequence[Method | str], seeds: int, frames: int, *overrides: 
     ]
 
 
+def _long_3d(name: str, frames: int) -> Grid:
+    """A run of the authors' length, with their schedule: ε falls over the first tenth."""
+    schedule = methods(_IN_3D, frames, discovery=frames // 10, annealed=0.1)
+    return Grid(_IN_3D_ENVS[name], schedule, 10, frames, label=name)
+
+
 LARGE_SCALE = Study(
     name="large_scale",
     title="Return in environments of pixels",
@@ -264,8 +273,8 @@ LARGE_SCALE = Study(
         "paper": Preset(
             "3D Four Rooms 5M frames, My Way Home 20M, 10 seeds; Montezuma's Revenge 50M steps (200M frames), 5 seeds",
             [
-                Grid(_IN_3D_ENVS["four_rooms_3d"], _IN_3D, 10, 5_000_000, label="four_rooms_3d"),
-                Grid(_IN_3D_ENVS["my_way_home_3d"], _IN_3D, 10, 20_000_000, label="my_way_home_3d"),
+                _long_3d("four_rooms_3d", 5_000_000),
+                _long_3d("my_way_home_3d", 20_000_000),
                 Grid("montezuma", _ATARI, 5, 50_000_000),
             ],
         ),
@@ -305,4 +314,75 @@ LARGE_SCALE = Study(
     },
     # On Atari the returns of training are the measure, as the authors have it.
     metrics=("train_return", "eval_return", "coverage"),
+)
+
+
+# Fresh: settings were tuned on seeds below 200.
+_FIRST_SEED = 1000
+_FIVE = ("dceo", "ddqn", "counts", "rnd", "dco")
+# A run ends after three evaluations at the largest return; its curve stays there.
+_STOPS = ("stop_after_solved=3", "checkpoint_period=20_000")
+
+
+def _seeds(number: int) -> range:
+    return range(_FIRST_SEED, _FIRST_SEED + number)
+
+
+def _explored(env: str, agents: Sequence[str], seeds: int, frames: int, *overrides: str) -> Grid:
+    """All agents with the same number of updates, the same network and the same schedule of ε."""
+    return Grid(env, methods(agents, frames), _seeds(seeds), frames, overrides)
+
+
+def _changing(seeds: int) -> list[Grid]:
+    return [
+        Grid(env, _AGENTS, _seeds(seeds), 300_000)
+        for env in ("nine_rooms_goal_switch", "nine_rooms_topology_switch")
+    ]
+
+
+EXPLORATION = Study(
+    name="exploration",
+    title="Exploration on fresh seeds, also where nothing was tuned",
+    question="Is DCEO ahead of other ways to explore, with one configuration, in environments that it was tuned on and "
+    "in those that it was not?",
+    presets={
+        "paper": Preset(
+            "four maps, 300,000 frames, 30 seeds",
+            [
+                _explored(env, _FIVE, 30, 300_000, *_STOPS)
+                for env in ("nine_rooms", "maze", "sixteen_rooms", "random_maze")
+            ],
+        ),
+        "laptop": Preset(
+            "Nine Rooms and Maze 200,000 frames, 10 seeds, in two phases 300,000, 5 seeds; sixteen rooms and a random "
+            "maze 150,000, 5 seeds; changing and object environments and the cube, 3 seeds",
+            [
+                _explored("nine_rooms", _FIVE, 10, 200_000, *_STOPS),
+                _explored("maze", _FIVE, 10, 200_000, *_STOPS),
+                _explored("nine_rooms", ("dceo_two_phase",), 5, 300_000, *_STOPS),
+                _explored("maze", ("dceo_two_phase",), 5, 300_000, *_STOPS),
+                _explored("sixteen_rooms", _FIVE, 5, 150_000, *_STOPS),
+                _explored("random_maze", _FIVE, 5, 150_000, *_STOPS),
+                *_changing(3),
+                *(
+                    _explored(env, _AGENTS, 3, 100_000, "stop_after_solved=3")
+                    for env in ("escape_room", "obstructed_key", "rooms_with_obstacles")
+                ),
+                _explored("nine_rooms", ("ez_greedy", "diayn"), 3, 200_000, *_STOPS),
+                _explored("maze", ("ez_greedy", "diayn"), 3, 200_000, *_STOPS),
+                *_cube(
+                    60_000,
+                    _seeds(3),
+                    *("num_envs=32", "update_period=16", "checkpoint_period=10_000"),
+                ),
+            ],
+        ),
+        "smoke": Preset(
+            "400 frames",
+            [
+                _explored(env, ("dceo", "ddqn"), 1, SMOKE_FRAMES, "stop_after_solved=3", *SMOKE)
+                for env in ("sixteen_rooms", "random_maze")
+            ],
+        ),
+    },
 )
