@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # One thread a process: the networks are small, and tests run one process a core.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test test-all test-wheel lint bench chaos mutants miniworld browser clean
+.PHONY: demo dist docs docs-serve test test-all test-wheel lint bench chaos mutants miniworld browser clean
 # What the 3D worlds draw with (Debian, Ubuntu).
 MESA := libegl1 libgl1 libglu1-mesa
 
@@ -24,9 +24,23 @@ test: $(VENV)/.installed
 test-all: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 -q -m ""
 
+# The release's files, sdist and wheel, in dist/, and whether an index would take them.
+dist: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
 # The wheel alone, in a fresh virtual environment and an empty folder.
 test-wheel: $(VENV)/.installed
 	$(BIN)/python -m pytest -q -m "" tests/test_wheel.py
+
+# The documentation site, in site/: any warning, broken link or missing anchor is an error. It is read without a server.
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+	@echo "open site/index.html"
+
+docs-serve: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -62,4 +76,4 @@ browser:
 	else echo "run as root: apt-get install -y chromium"; exit 1; fi
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 Contenders = Mapping[str, Callable[[int], object]]
 
@@ -60,3 +62,36 @@ def shown(values: list[float], scale: float = 1.0, digits: int = 2) -> str:
     """``median [quartile, quartile]``."""
     low, middle, high = (f"{scale * value:.{digits}f}" for value in quartiles(values))
     return f"{middle} [{low}, {high}]"
+
+
+def recipe_rate(overrides: Sequence[str], frames: int, *, warm_up: int = 400) -> float:
+    """Frames a second of processor time of the command ``dceo train`` with these words, while it learns.
+
+    Args:
+        overrides (sequence of str): such as ``["env=miniworld_four_rooms", "agent=dceo"]``.
+        frames (int): with updates, that are timed.
+
+    Keyword Args:
+        warm_up (int, optional): frames before the first update, and again before the clock starts.
+    """
+    from torchrl_dceo.cli.config import compose
+    from torchrl_dceo.cli.train import build
+
+    length = f"total_frames={2 * warm_up + frames}"
+    rest = ["eval_episodes=0", "checkpoint_period=null", "log_period=1000000000", "progress=false"]
+    settings = compose([*overrides, length, f"learning_starts={warm_up}", *rest])
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = build(settings, Path(folder))
+        take, began = trainer._take, [0.0, 0.0]
+
+        def taken(*batch: object) -> None:
+            if trainer.counters.frames <= 2 * warm_up:
+                began[:] = time.process_time(), trainer.counters.frames
+            take(*batch)  # type: ignore[arg-type]
+
+        trainer._take = taken  # type: ignore[method-assign]
+        # Without its last evaluation, checkpoint and row, which are no part of the loop.
+        trainer._report = lambda bar: None  # type: ignore[method-assign]
+        trainer._evaluate_end = lambda: None  # type: ignore[method-assign]
+        trainer.run()
+        return (trainer.counters.frames - began[1]) / (time.process_time() - began[0])

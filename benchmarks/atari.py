@@ -27,6 +27,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from _rounds import recipe_rate
 from torch import nn
 
 from torchrl_dceo._fast import tune_process
@@ -180,6 +181,14 @@ def main() -> None:
     arguments = parser.parse_args()
     tune_process()
     updates(loop(arguments.steps), arguments.turns)
+    print("env=montezuma_laptop, the recipe for one core (aim: 250 steps/s):")
+    for agent in ("rainbow_dceo", "rainbow"):
+        rate = recipe_rate(
+            ["env=montezuma_laptop", f"agent={agent}", "replay_capacity=20000"],
+            2 * arguments.steps,
+            warm_up=200,
+        )
+        print(f"  {agent:42s} {rate:5.0f} steps/s")
 
 
 if __name__ == "__main__":

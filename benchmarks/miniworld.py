@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from _rounds import recipe_rate
+
 # This file has the name of the package, and Python looks in a script's own folder first.
 sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).parent]
 
@@ -155,6 +157,11 @@ def main() -> None:
             through_torchrl(steps, 4, parallel=True),
             by_wall=True,
         )
+    print("the recipes, frames/s of processor time while they learn (aim for dceo: 600)")
+    for agent in ("dceo", "ddqn", "rnd"):
+        for env in ("miniworld_four_rooms", "miniworld_my_way_home"):
+            rate = recipe_rate([f"env={env}", f"agent={agent}"], 10 * options.learning_steps)
+            print(f"{agent:5s} env={env:44s} {rate:6.0f}")
     for agent in ("ddqn", "dceo"):
         name = f"{agent}, an update per 4 steps, four"
         show(f"{name} in this process", end_to_end(agent, options.learning_steps))

@@ -1,10 +1,13 @@
 """Speed and memory of the replay buffer against TorchRL's own, which stores whole transitions.
 
-    python benchmarks/replay.py [--rows 1000 100000 1000000]
+    python benchmarks/replay.py [--rows 1000 100000 1000000] [--checkpoint-rows 200000]
 
 Batches of 4 steps in, samples of 32 five-step transitions of 3x19x19 uint8 pixels out, one thread. The
 reference, measured in the same run, is a ``TensorDictReplayBuffer`` with a ``RandomSampler`` that
 stores and samples one-step transitions: it does less (no n-step return, no successor).
+
+At the end, what checkpoints of a replay of Nine Rooms cost while it fills: written in full each time, and with the
+segments taken over that have not changed.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -22,7 +27,9 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, RandomSampler, TensorDictReplayBuffer
 
-from torchrl_dceo.data import SumTreeSampler, make_replay_buffer
+from torchrl_dceo.data import NStepReplayBuffer, SumTreeSampler, make_replay_buffer
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import Checkpoints
 
 BATCH, STEPS, N = 32, 4, 5
 
@@ -126,16 +133,61 @@ def memory() -> None:
     )
 
 
+def checkpoints(rows: int, number: int = 20) -> None:
+    """Seconds and bytes of the checkpoints of a run, all of them and the last one."""
+    streams = 8
+    env = make_env("NineRooms", batch_size=streams, seed=0)
+    period = rows // number // streams
+    data = env.rollout(max(2, period), break_when_any_done=False)
+    print(f"\n{number} checkpoints (2 kept) of a replay of {rows} rows of Nine Rooms as it fills:")
+    totals = []
+    for name in ("in full", "in segments"):
+        rb = make_replay_buffer(2 * rows, num_streams=streams, state_keys=["state_id"], seed=0)
+        with tempfile.TemporaryDirectory() as folder:
+            kept, costs = Checkpoints(folder), []
+            for step in range(number):
+                rb.extend(data)
+                if name == "in full":
+                    kept = Checkpoints(folder)  # one that has written nothing takes nothing over
+                costs.append(_cost(kept, step, rb))
+        whole = [sum(column) for column in zip(*costs, strict=True)]
+        totals.append(whole)
+        for label, (used, passed, size) in (("all", whole), ("the last", costs[-1])):
+            print(
+                f"  {name:12} {label:9} {used:7.2f} s of CPU time, {passed:7.2f} s in all, {size / 1e6:8.2f} MB written"
+            )
+    ratios = [before / max(after, 1e-9) for before, after in zip(*totals, strict=True)]
+    print(f"  in full / in segments: {ratios[0]:.1f}x CPU time, {ratios[2]:.1f}x bytes")
+
+
+def _cost(kept: Checkpoints, step: int, rb: NStepReplayBuffer) -> tuple[float, float, int]:
+    before = _files(kept.path)
+    begin, used = time.perf_counter(), time.process_time()
+    kept.save(step, {"replay": rb.state_dict(copy=False, segments=True)})
+    spent = time.process_time() - used, time.perf_counter() - begin
+    new = _files(kept.path)
+    return *spent, sum(size for inode, size in new.items() if inode not in before)
+
+
+def _files(folder: Path) -> dict[tuple[int, int], int]:
+    found = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    # A new file may get the number of one that was removed.
+    return {(stat.st_ino, stat.st_mtime_ns): stat.st_size for stat in found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
-    sizes = sorted(parser.parse_args().rows)
+    parser.add_argument("--checkpoint-rows", type=int, default=200_000)
+    arguments = parser.parse_args()
+    sizes = sorted(arguments.rows)
     logging.disable(logging.INFO)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     speed(sizes)
     sum_tree(max(sizes))
     memory()
+    checkpoints(arguments.checkpoint_rows)
 
 
 if __name__ == "__main__":

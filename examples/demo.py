@@ -1,103 +1,236 @@
-"""Online DCEO on Nine Rooms beside a random walk of the same length: what does it reach, and what did it learn?"""
+"""A task that exploration by options solves and ε-greedy does not, then coverage of a larger map. About three minutes.
+
+    python examples/demo.py [--seed 0] [--out runs/demo]
+
+Part 1: the small Nine Rooms, rooms of 3 x 3 cells and episodes of 50 steps. The reward is in the far corner, 20 steps
+away: uniformly random actions reach it in one of 9,000 episodes, and 30,000 steps are 600 episodes. Online DCEO learns
+to go there; Double DQN with ε-greedy exploration never sees the goal.
+Part 2: Nine Rooms at full size without a task: how many states are visited, by DCEO and by a random walk?
+"""
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from PIL import Image
 from torch import Tensor
 
 from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.analysis import draw_run, exact_eigenfunctions, read_progress, state_values
+from torchrl_dceo.analysis import (
+    Progress,
+    followed_eigenfunctions,
+    option_climb,
+    read_progress,
+    state_values,
+    table_world,
+)
 from torchrl_dceo.analysis.figures import COLOURS, colormap, describe, new_figure, styled
-from torchrl_dceo.analysis.figures.maps import show_map, show_marks
+from torchrl_dceo.analysis.figures.maps import show_arrows, show_map, show_marks
 from torchrl_dceo.envs import GridWorldEnv, StateCounts, find_transform, make_env
-from torchrl_dceo.training import TrainConfig, Trainer
-from torchrl_dceo.training.probes import eigen_reward, save_run_analysis
+from torchrl_dceo.training import Trainer, train
+from torchrl_dceo.training.probes import eigen_reward, option_actor
+
+SMALL = {"name": "NineRooms", "room_size": 3, "max_steps": 50}
+LARGE = {"name": "NineRooms", "coverage": True}
 
 
-def random_walk(world: GridWorldEnv, frames: int) -> tuple[Tensor, Tensor]:
-    """Visits of a uniformly random policy, and the number of distinct states over time."""
-    states = world.rollout(frames, break_when_any_done=False)["next", "state_id"]
+@dataclass
+class Snapshot:
+    """What an agent was like at some point of its training."""
+
+    frames: int
+    counts: Tensor
+    function: Tensor | None = None
+    policy: Tensor | None = None
+
+
+@dataclass
+class Snapshots:
+    """A probe that keeps a snapshot at every evaluation: visits, and the option that climbs best with its function."""
+
+    kept: list[Snapshot] = field(default_factory=list)
+
+    def __call__(self, trainer: Trainer) -> dict[str, float]:
+        counts = find_transform(trainer.env, StateCounts)
+        assert counts is not None
+        shot = Snapshot(trainer.counters.frames, counts.counts.clone())
+        reward, options = eigen_reward(trainer.agent), option_actor(trainer.agent)
+        if reward is not None and options is not None:
+            world = table_world(trainer.env)
+            values = state_values(options, world)
+            followed = followed_eigenfunctions(reward, state_values(reward.encoder, world))
+            climb = option_climb(values, followed, world.next_state).mean()
+            best = int(climb[: reward.num_options].nan_to_num(-1).argmax())
+            shot.function, shot.policy = followed[:, best], values[:, best].argmax(-1)
+        self.kept.append(shot)
+        return {}
+
+
+def run(agent: str, world: dict, frames: int, run_dir: Path, seed: int) -> Snapshots:
+    """Trains one agent."""
+    settings = dict(world)
+    torch.manual_seed(seed)
+    env = make_env(settings.pop("name"), batch_size=8, seed=seed, visits="counts", **settings)
+    eps_frames = frames // 2 if world is SMALL else 10 * frames  # without a task it explores on
+    snapshots = Snapshots()
+    train(
+        make_agent(agent, env, eps_frames=eps_frames),
+        env,
+        run_dir=run_dir,
+        total_frames=frames,
+        eval_period=1000,
+        eval_episodes=20 if world is SMALL else 0,
+        checkpoint_period=None,
+        probes=[snapshots],
+        draw=False,
+        seed=seed,
+    )
+    return snapshots
+
+
+def random_walk(frames: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Visits of a uniformly random policy, and the number of distinct states after every 1000 steps."""
+    world = make_env("NineRooms", coverage=True, batch_size=8, seed=seed).base_env
+    states = world.rollout(frames // 8, break_when_any_done=False)["next", "state_id"].T.flatten()
     first = torch.full((world.num_states,), frames)
-    first.scatter_reduce_(0, states, torch.arange(frames), "amin")
+    first.scatter_reduce_(0, states, torch.arange(len(states)), "amin")
     coverage = (first.unsqueeze(1) < torch.arange(0, frames + 1, 1000)).sum(0)
     return torch.bincount(states, minlength=world.num_states), coverage
 
 
+def table(world: dict) -> GridWorldEnv:
+    """The environment of a part, for its map."""
+    settings = dict(world)
+    return make_env(settings.pop("name"), seed=0, **settings).base_env
+
+
+def show_visits(axes, world: GridWorldEnv, counts: Tensor, most: float, title: str) -> None:
+    """How often each state was visited, on a logarithmic scale."""
+    shown = counts.double().where(counts > 0, torch.nan)
+    show_map(axes, world.layout, shown, cmap=colormap("visits"), norm=LogNorm(1, most))
+    show_marks(axes, world.layout)
+    axes.set_title(title)
+
+
 @styled
-def draw(
-    world: GridWorldEnv, walk: tuple[Tensor, Tensor], counts: Tensor, run_dir: Path, f: Tensor
-):
-    """Coverage over time, both visitations, and the first learned eigenfunction beside the exact one."""
-    figure = new_figure(12.5, 2.9, "Nine Rooms, the same number of steps")
-    curve, *maps = figure.subplots(1, 5, width_ratios=[1.5, 1, 1, 1, 1])
-    progress = read_progress(run_dir / "progress.csv")
-    curve.plot(progress["frames"], progress["coverage"], color=COLOURS["first"], label="DCEO")
-    curve.plot(
-        torch.arange(len(walk[1])) * 1000, walk[1], color=COLOURS["second"], label="random walk"
-    )
-    curve.axhline(world.num_states, color=COLOURS["quiet"], linestyle=":")
-    describe(curve, "steps", "states visited", "coverage")
+def draw(small: dict[str, Progress], shots: dict[str, Snapshots], large: Progress, walk) -> Figure:
+    """Both parts: curves, visits, and an option over the function that it climbs."""
+    figure = new_figure(11.5, 6.4, "Exploration by options: Nine Rooms")
+    rows = figure.subplots(2, 4, width_ratios=[1.45, 1, 1, 1])
+    world, full = table(SMALL), table(LARGE)
+    curve = rows[0, 0]
+    for name, colour in (("dceo", "first"), ("ddqn", "second")):
+        done = ~torch.as_tensor(small[name]["eval_return"]).isnan()
+        frames, returns = (
+            torch.as_tensor(small[name][key])[done] for key in ("frames", "eval_return")
+        )
+        curve.plot(frames, returns, color=COLOURS[colour], label=name)
+    describe(curve, "steps", "greedy return", "small rooms: a task")
+    curve.set_ylim(-0.05, 1.05)
+    curve.legend(frameon=False, loc="center left")
+    last = {name: shots[name].kept[-1] for name in shots}
+    most = float(max(shot.counts.max() for shot in last.values()))
+    for axes, name in ((rows[0, 1], "ddqn"), (rows[0, 2], "dceo")):
+        show_visits(axes, world, last[name].counts, most, f"visits, {name}")
+    show_option(rows[0, 3], world, last["dceo"])
+    curve = rows[1, 0]
+    curve.plot(large["frames"], large["coverage"], color=COLOURS["first"], label="dceo")
+    steps = torch.arange(len(walk[1])) * 1000
+    curve.plot(steps, walk[1], color=COLOURS["second"], label="random walk")
+    curve.axhline(full.num_states, color=COLOURS["quiet"], linestyle=":")
+    describe(curve, "steps", "states visited", "full size: coverage")
     curve.legend(frameon=False, loc="lower right")
+    counts = shots["large"].kept[-1].counts
     most = float(max(counts.max(), walk[0].max()))
-    for axes, visits, title in ((maps[0], walk[0], "random walk"), (maps[1], counts, "DCEO")):
-        shown = visits.double().where(visits > 0, torch.nan)
-        show_map(axes, world.layout, shown, cmap=colormap("visits"), norm=LogNorm(1, most))
-        axes.set_title(f"visits, {title}: {int((visits > 0).sum())}")
-        show_marks(axes, world.layout)
-    # The map is symmetric, so its first non-constant eigenvalue is double: any mixture of the two is exact.
-    _, exact = exact_eigenfunctions(world, 3)
-    nearest = exact[:, 1:] @ (exact[:, 1:].T @ f.double())
-    for axes, values, title in (
-        (maps[2], f.double(), "learned eigenfunction"),
-        (maps[3], nearest, "nearest exact one"),
-    ):
-        # A few cells that were just discovered may stand far out: clipped, so that they do not hide the rest.
-        values = values.clamp(values.quantile(0.03), values.quantile(0.97))
-        show_map(axes, world.layout, values - values.mean(), cmap=colormap("signed"))
-        axes.set_title(title)
+    for axes, visits, name in ((rows[1, 1], walk[0], "random walk"), (rows[1, 2], counts, "dceo")):
+        show_visits(axes, full, visits, most, f"{name}: {int((visits > 0).sum())} states")
+    show_option(rows[1, 3], full, shots["large"].kept[-1])
     return figure
 
 
+def show_option(axes, world: GridWorldEnv, shot: Snapshot) -> None:
+    """An option's greedy policy over the learned function that it climbs."""
+    assert shot.function is not None and shot.policy is not None
+    values = shot.function.clamp(shot.function.quantile(0.03), shot.function.quantile(0.97))
+    show_map(axes, world.layout, values - values.mean(), cmap=colormap("signed"))
+    states = torch.arange(world.num_states)
+    moves = world.next_state[states, shot.policy] != states
+    show_arrows(axes, world.layout, shot.policy, moves)
+    axes.set_title("an option and what it climbs")
+
+
+@styled
+def draw_frame(world: GridWorldEnv, shot: Snapshot, most: float, done: float) -> Figure:
+    """One frame of the film."""
+    figure = new_figure(6.4, 3.7, f"{shot.frames:,} steps")
+    visits, option = figure.subplots(1, 2)
+    seen = int((shot.counts > 0).sum())
+    show_visits(visits, world, shot.counts, most, f"visits: {seen} of {world.num_states} states")
+    show_option(option, world, shot)
+    if done == done:
+        figure.text(0.5, 0.02, f"greedy return {done:.2f}", ha="center", color=COLOURS["ink"])
+    return figure
+
+
+def film(path: Path, world: GridWorldEnv, shots: list[Snapshot], progress: Progress) -> None:
+    """The growth of visits, function and option over training, as a GIF."""
+    most = float(shots[-1].counts.max())
+    returns = dict(zip(progress["frames"], progress["eval_return"], strict=True))
+    frames = []
+    for shot in shots:
+        figure = draw_frame(world, shot, most, returns.get(shot.frames, float("nan")))
+        figure.savefig(path.with_suffix(".tmp.png"), dpi=100)
+        with Image.open(path.with_suffix(".tmp.png")) as image:
+            frames.append(image.convert("RGB").quantize(64, dither=Image.Dither.NONE))
+    path.with_suffix(".tmp.png").unlink()
+    durations = [250] * (len(frames) - 1) + [2500]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=30_000)
-    parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
-    arguments = parser.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--frames", type=int, default=30_000, help="of each agent (default: 30000)")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"))
+    given = parser.parse_args()
     tune_process()
-    torch.manual_seed(0)
-    run_dir: Path = arguments.run_dir
-    shutil.rmtree(run_dir, ignore_errors=True)  # an earlier demo's
+    shutil.rmtree(given.out, ignore_errors=True)  # an earlier demo's
+    start = time.monotonic()
+    shots, small = {}, {}
+    for name in ("ddqn", "dceo"):
+        print(f"Small Nine Rooms, {given.frames:,} steps of {name}:")
+        shots[name] = run(name, SMALL, given.frames, given.out / name, given.seed)
+        small[name] = read_progress(given.out / name / "progress.csv")
+    print(f"Nine Rooms at full size without a task, {given.frames:,} steps of dceo:")
+    shots["large"] = run("dceo", LARGE, given.frames, given.out / "large", given.seed)
+    large = read_progress(given.out / "large" / "progress.csv")
+    walk = random_walk(given.frames, given.seed)
+    print("Drawing …")
+    draw(small, shots, large, walk).savefig(given.out / "demo.png", dpi=110)
+    film(given.out / "demo.gif", table(SMALL), shots["dceo"].kept, small["dceo"])
 
-    world = GridWorldEnv(make_env("NineRooms").base_env.layout, seed=1)
-    print(f"A random walk of {arguments.frames} steps first …")
-    walk = random_walk(world, arguments.frames)
-
+    goals = {name: sum(value > 0 for value in small[name]["train_return"]) for name in small}
+    ends = {name: float(small[name]["eval_return"][-1]) for name in small}
+    seen = int((shots["large"].kept[-1].counts > 0).sum())
     print(
-        f"… then online DCEO for as many: it learns eigenfunctions, options and the task at once. See {run_dir}"
-    )
-    env = make_env("NineRooms", batch_size=4, seed=0, visits="counts")
-    agent = make_agent(
-        "dceo", env, lr=5e-4, num_options=5, signs="both", option_prob=0.8, eps_frames=300_000
-    )
-    trainer = Trainer(agent, env, TrainConfig(total_frames=arguments.frames), run_dir=run_dir)
-    trainer.run()
-
-    save_run_analysis(trainer, run_dir)
-    draw_run(run_dir)
-    f = state_values(eigen_reward(agent).encoder, world)[:, 1]
-    counts = find_transform(env, StateCounts).counts
-    picture = run_dir / "demo.png"
-    draw(world, walk, counts, run_dir, f).savefig(picture)
-    ours, theirs = int((counts > 0).sum()), int((walk[0] > 0).sum())
-    print(
-        f"In {arguments.frames} steps DCEO visited {ours} of the {world.num_states} states, a random walk "
-        f"{theirs}; the picture is {picture}."
+        f"\nSmall Nine Rooms after {given.frames:,} steps: dceo has a greedy return of {ends['dceo']:.2f}, "
+        f"ddqn of {ends['ddqn']:.2f}"
+        + (
+            " and never saw the goal."
+            if not goals["ddqn"]
+            else f" (it saw the goal in {goals['ddqn']} rows of its log)."
+        )
+        + f"\nFull size: dceo visited {seen} of {len(walk[0])} states, a random walk {int((walk[0] > 0).sum())}."
+        + f"\nFigure: {given.out / 'demo.png'}   film: {given.out / 'demo.gif'}   "
+        + f"({time.monotonic() - start:.0f} seconds)"
     )
 
 

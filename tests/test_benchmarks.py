@@ -20,7 +20,7 @@ SMOKE = {
     "estimators": "--updates 1 --samples 2000",
     "loop": "--frames 200",
     "miniworld": "--steps 10 --learning-steps 8",
-    "replay": "--rows 1000",
+    "replay": "--rows 1000 --checkpoint-rows 1000",
     "spectra": "--maps GridMaze13 --objectives graph_drawing --steps 5 --out {out}",
     "spectra_online": "--maps NineRooms --seeds 0:1 --variants today --frames 1100 --out {out}",
     "update": "--turns 1",

@@ -37,3 +37,15 @@ def test_what_a_page_names_is_there(page):
         if found is None:
             missing.append(module)
     assert not missing
+
+
+def test_every_test_that_holds_a_promise_is_there():
+    """docs/concepts/checkpoints.md names a test, or a file of tests, for each of its promises."""
+    page = (ROOT / "docs" / "concepts" / "checkpoints.md").read_text()
+    rows = [row for row in page.splitlines() if row.startswith("| ") and "test_" in row]
+    tests = list((ROOT / "tests").rglob("test_*.py"))
+    named = {name for row in rows for name in re.findall(r"test_\w+(?:\.py)?", row)}
+    files = {name for name in named if name.endswith(".py")}
+    assert len(rows) > 25 and files <= {path.name for path in tests}
+    text = "\n".join(path.read_text() for path in tests)
+    assert not [name for name in named - files if f"def {name}(" not in text]

@@ -1,4 +1,4 @@
-"""The wheel alone, in a virtual environment of its own and an empty folder: everything that runs is in the package."""
+"""The wheel alone, in a virtual environment of its own and an empty folder: all that runs is in it; and the sdist."""
 
 from __future__ import annotations
 
@@ -37,20 +37,30 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+def source(tmp_path_factory) -> Path:
+    """What the wheel is made from, without what earlier builds left in the checkout."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "CHANGELOG.md"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(
         ROOT / "torchrl_dceo",
         source / "torchrl_dceo",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
+    return source
+
+
+def build_wheel(source: Path, out: Path) -> Path:
     build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     done = run(sys.executable, *build, "-w", out, source, cwd=out)
     assert done.returncode == 0, done.stderr
     (path,) = out.glob("*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory) -> Path:
+    return build_wheel(source, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +90,30 @@ def test_the_wheel_holds_what_it_runs(wheel):
     assert {str(path.relative_to(ROOT)) for path in data} <= names
     assert not [name for name in names if name.startswith(("tests", "recipes", "research"))]
     assert f"torchrl_dceo-{torchrl_dceo.__version__}-" in wheel.name
+
+
+def test_the_sdist_makes_the_same_wheel_and_an_index_would_take_both(source, wheel, tmp_path):
+    done = run(
+        sys.executable,
+        "-m",
+        "build",
+        "--sdist",
+        "--no-isolation",
+        "-o",
+        tmp_path,
+        source,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    done = run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, cwd=tmp_path)
+    assert done.returncode == 0 and "PASSED" in done.stdout, done.stdout
+    shutil.unpack_archive(sdist, tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    (tmp_path / "out").mkdir()
+    again = build_wheel(unpacked, tmp_path / "out")
+    assert again.name == wheel.name
+    assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
 
 
 def test_the_package_is_that_of_the_wheel(installed, tmp_path):

@@ -77,15 +77,19 @@ def test_epsilon_falls_after_discovery():
     assert float(explorer.eps) == pytest.approx(0.6)
 
 
-@pytest.mark.parametrize("prioritized", [False, True])
-def test_the_laplacian_learns_from_distinct_observations_if_told(prioritized):
-    trainer = trained("dceo", laplacian_measure="distinct", prioritized=prioritized)
+def is_even(batch, replay):
+    """Whether every distinct observation was drawn alike, by the spread of its counts."""
+    _, counts = batch["pixels"].flatten(1).unique(dim=0, return_counts=True)
+    return bool(counts.double().std() < 2 * (len(batch) / replay.num_distinct) ** 0.5)
+
+
+@pytest.mark.parametrize("settings", [{"replay_measure": "visits"}, {"prioritized": True}])
+def test_the_laplacian_learns_from_distinct_observations_if_told(settings):
+    trainer = trained("dceo", laplacian_measure="distinct", **settings)
     replay, agent = trainer.replay, trainer.agent
     batch = replay.sample(4000)
     # Where an agent stands long, it is drawn often for the learner and no more often than elsewhere for the Laplacian.
-    for key, even in (("pixels", False), (("uniform", "pixels"), True)):
-        _, counts = batch[key].flatten(1).unique(dim=0, return_counts=True)
-        assert (counts.double().std() < 2 * (4000 / replay.num_distinct) ** 0.5) == even
+    assert not is_even(batch, replay) and is_even(batch["uniform"], replay)
     seen = []
     agent.objectives["laplacian"].register_forward_hook(lambda _, inputs, out: seen.append(inputs))
     batch = replay.sample()
@@ -94,9 +98,26 @@ def test_the_laplacian_learns_from_distinct_observations_if_told(prioritized):
     assert "representation" in batch["uniform"].keys()
 
 
-def test_visits_are_the_default():
+def test_everything_learns_from_distinct_observations_by_default():
     trainer = trained("dceo")
-    assert "uniform" not in trainer.replay.sample().keys()
+    batch = trainer.replay.sample(4000)
+    assert "uniform" not in batch.keys() and is_even(batch, trainer.replay)
+    assert trainer.replay._sampler.newest is None
+    assert trained("dceo", replay_newest=7).replay._sampler.newest == 7
+
+
+def test_the_laplacian_learns_from_visits_if_told():
+    trainer = trained("dceo", laplacian_measure="visits")
+    batch = trainer.replay.sample(4000)
+    assert is_even(batch, trainer.replay) and not is_even(batch["uniform"], trainer.replay)
+
+
+def test_visits_are_the_papers():
+    trainer = trained("dceo", replay_measure="visits")
+    batch = trainer.replay.sample(4000)
+    assert "uniform" not in batch.keys()
+    with pytest.raises(RuntimeError, match="does not know which observations are distinct"):
+        trainer.replay.sample_distinct()
 
 
 @pytest.mark.parametrize("measure", ["visits", "distinct"])
@@ -107,6 +128,7 @@ def test_rewards_follow_the_eigenfunctions_that_ritz_finds(measure, pair_steps):
         ritz_period=2,
         pair_steps=pair_steps,
         laplacian_measure=measure,
+        replay_measure="visits",
         objective="graph_drawing",
     )
     agent = trainer.agent

@@ -18,6 +18,7 @@ from torchrl_dceo.analysis.figures.birds_eye import (
     geodesic_distances,
     load_birds_eye,
     look_from_above,
+    option_reach,
     option_ways,
     save_birds_eye,
 )
@@ -187,3 +188,50 @@ def test_the_view_from_above_and_the_ways_of_options():
     np.testing.assert_allclose(ways[0, :, 0], -4.0 - 0.15 * np.arange(7), atol=1e-6)
     np.testing.assert_allclose(ways[1], np.broadcast_to([-4.0, 4.0], (7, 2)))
     assert not np.array_equal(frames[0], frames[-1])
+
+
+@needs_miniworld
+def test_reach_is_that_of_steps_one_by_one():
+    """Options that always take one action, against the environment itself; random walks against their closed form."""
+    from torchrl_dceo.envs.miniworld import MiniWorldFourRoomsStrafe
+
+    world = MiniWorldFourRoomsStrafe(coverage=True, obs_width=8, obs_height=6, samples=1)
+    left, forward = 0, 2
+    always = torch.nn.functional.one_hot(torch.tensor([forward, left]), 4).float()
+    actor = TensorDictModule(
+        lambda pixels: always.expand(len(pixels), 2, 4), ["pixels"], ["option_action_value"]
+    )
+    found = option_reach(actor, world, places=30, steps=30, walks=40, seed=3)
+    lattice = world.floor_plan.lattice(0.25)
+    starts = lattice[np.random.default_rng(3).choice(len(lattice), 30, replace=False)]
+    crossed = 0
+    for m, start in enumerate(starts):
+        for n, action in enumerate((forward, left)):
+            world.reset(seed=0)
+            world.agent.pos = np.array([start[0], 0.0, start[1]])
+            for _ in range(30):
+                world.step(action)
+            end = world.agent.pos[[0, 2]]
+            assert found["reach"][m, n] == pytest.approx(np.linalg.norm(end - start))
+            # Rooms and hallways are divided by lines of whole numbers: at -1 and 1, along either axis.
+            zones = np.searchsorted([-1, 1], end), np.searchsorted([-1, 1], start)
+            assert found["crossed"][m, n] == (zones[0] != zones[1]).any()
+            crossed += found["crossed"][m, n]
+    assert 5 < crossed < 55
+    # A walk of T steps of length l in the open: l √(π T) / 2; walls hold some of them back.
+    free = 0.15 * math.sqrt(math.pi * 30) / 2
+    assert 0.75 * free < found["walk_reach"].mean() < free
+    note = draw_option_ways(make_view(**found)).texts[-1].get_text()
+    assert (
+        f"{found['reach'].mean():.1f} m away, a random walk {found['walk_reach'].mean():.1f} m"
+        in note
+    )
+
+
+@needs_miniworld
+def test_rooms_of_the_floor_plan_are_numbered_as_built():
+    from torchrl_dceo.envs.miniworld import MyWayHomeSparseStrafe
+
+    world = MyWayHomeSparseStrafe(coverage=True, obs_width=8, obs_height=6, samples=1)
+    centres = np.array([((r.min_x + r.max_x) / 2, (r.min_z + r.max_z) / 2) for r in world.rooms])
+    np.testing.assert_array_equal(world.floor_plan.room_of(centres), np.arange(len(centres)))

@@ -10,7 +10,7 @@ from torchrl_dceo.analysis.figures.positions import (
 )
 from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
 from torchrl_dceo.envs.minigrid import EscapeRoom
-from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
+from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
 from torchrl_dceo.studies.experiments.representation import (
     RepresentationConfig,
     learn_representation,

@@ -24,7 +24,14 @@ RUN = {**defaults(TrainConfig), **defaults(CollectorConfig), **defaults(RunConfi
 
 
 def own_yaml(env: str) -> dict:
-    return yaml.safe_load((CONF / "env" / f"{env}.yaml").read_text().replace("@package", ""))
+    """What the yaml of an environment sets, with what it takes over from the one that it names first."""
+    listed = yaml.safe_load((CONF / "env" / f"{env}.yaml").read_text().replace("@package", ""))
+    base = listed.get("defaults", [None])[0]
+    if base not in ENVIRONMENTS:
+        return listed
+    inherited = own_yaml(base)
+    agent = {**inherited.get("agent", {}), **listed.get("agent", {})}
+    return {**inherited, **listed, "agent": agent, "defaults": inherited.get("defaults", [])}
 
 
 def rainbow(env: str) -> dict:

@@ -85,7 +85,7 @@ def check_counts(replay):
     counts = sampler.count(torch.tensor(list(expected))).double()
     wanted = torch.tensor(list(expected.values()), dtype=torch.float64)
     torch.testing.assert_close((sampler.num_distinct * counts).reciprocal(), wanted)
-    assert sum(len(members) for members in sampler._members) == len(expected)
+    assert sum(map(sampler._held, range(sampler.num_distinct))) == len(expected)
     return expected
 
 
@@ -114,6 +114,72 @@ def test_frequencies_are_those_of_a_brute_force_count(streams, stack):
             statistic = ((frequency - probability)[live].square() / probability[live]).sum() * draws
             freedom = int(live.sum()) - 1
             assert statistic < freedom + 6 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize(("streams", "stack"), [(1, 1), (3, 1), (2, 4)])
+@pytest.mark.parametrize("newest", [1, 3])
+def test_only_the_newest_rows_of_an_observation(streams, stack, newest):
+    """Streams write in turn, each its own ring of time: the newest are those written last, whatever their rows."""
+    replay = make_buffer(streams, stack, capacity=60 * streams, newest=newest)
+    walkers, written = Walkers(streams, stack), {}
+    for clock in range(80):
+        rows = replay.extend(walkers.batch(1))
+        written |= {int(row): clock for row in rows.flatten()}
+    everything = replay.transitions()
+    by_observation: dict[tuple, list[tuple[int, int]]] = {}
+    for row, frames in zip(everything["index"].tolist(), everything["pixels"], strict=True):
+        seen = tuple(frames.flatten().tolist())
+        by_observation.setdefault(seen, []).append((written[row], row))
+    drawn = set(replay.sample_distinct(20_000)["index"].tolist())
+    for rows_of in by_observation.values():
+        rows_of.sort(reverse=True)
+        # Streams that write at the same time are equally new.
+        oldest = rows_of[min(newest, len(rows_of)) - 1][0]
+        own = [(time, row) for time, row in rows_of if row in drawn]
+        assert len(own) == min(newest, len(rows_of))
+        assert all(time >= oldest for time, _ in own)
+
+
+def test_a_buffer_that_draws_distinct_observations_itself(tmp_path):
+    def build():
+        return make_replay_buffer(80, batch_size=8, num_streams=2, sampler="distinct", seed=0)
+
+    replay, walkers = build(), Walkers(2)
+    for _ in range(25):
+        replay.extend(walkers.batch(5))
+    expected = check_counts(replay)
+    drawn = torch.bincount(replay.sample(20_000)["index"], minlength=replay.storage.max_size)
+    for row, probability in expected.items():
+        deviation = (20_000 * probability * (1 - probability)) ** 0.5
+        assert abs(int(drawn[row]) - 20_000 * probability) < 5 * deviation
+    replay.dumps(tmp_path)
+    other = build()
+    other.loads(tmp_path)
+    for _ in range(15):
+        batch = walkers.batch(3)
+        replay.extend(batch)
+        other.extend(batch)
+        assert torch.equal(replay.sample()["index"], other.sample()["index"])
+    check_counts(other)
+
+
+def test_a_uniform_batch_beside_distinct_ones():
+    replay = make_replay_buffer(
+        80,
+        batch_size=8,
+        sampler="distinct",
+        uniform_key="uniform",
+        uniform_measure="visits",
+        seed=0,
+    )
+    walkers = Walkers(1)
+    for _ in range(7):
+        replay.extend(walkers.batch(10))
+    batch = replay.sample(8000)
+    shares = torch.bincount(batch["index"]) / 8000
+    assert shares.max() > 3 / len(replay)  # a rare observation's row
+    shares = torch.bincount(batch["uniform", "index"]) / 8000
+    assert shares.max() < 2 / len(replay)
 
 
 def test_uneven_streams_one_at_a_time():
@@ -180,7 +246,7 @@ def test_emptied():
     with pytest.raises(RuntimeError, match="no transition that can be sampled"):
         replay.sample_distinct()
     replay.extend(walkers.batch(20))
-    assert set(brute_force(replay)) == {row for m in replay._distinct._members for row in m}
+    check_counts(replay)
 
 
 def test_the_second_batch_is_distinct_beside_priorities():
@@ -223,6 +289,12 @@ def test_bad_arguments():
         ValueError, match="uniform_measure must be 'visits' or 'distinct', got 'all'"
     ):
         make_replay_buffer(60, uniform_measure="all")
+    with pytest.raises(ValueError, match="newest=3 has no use without sampler='distinct'"):
+        make_replay_buffer(60, newest=3)
+    with pytest.raises(ValueError, match="newest must be at least 1, got 0"):
+        make_replay_buffer(60, sampler="distinct", newest=0)
+    with pytest.raises(ValueError, match="'prioritized' or 'distinct', got 'recent'"):
+        make_replay_buffer(60, sampler="recent")
     with pytest.raises(ValueError, match="the hash must be one of 'exact', 'cell', 'simhash'"):
         make_replay_buffer(60, observation_hash="md5")
     with pytest.raises(RuntimeError, match="uniform_measure='distinct'"):

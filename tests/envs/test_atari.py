@@ -4,8 +4,10 @@ import ale_py
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 from torchrl.envs.utils import check_env_specs
 
+from torchrl_dceo.agents import make_agent
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import (
     StateCounts,
@@ -16,7 +18,8 @@ from torchrl_dceo.envs import (
     set_env_state,
 )
 from torchrl_dceo.envs.atari import MONTEZUMA, Console, RamMap, game_names, rom_path
-from torchrl_dceo.envs.atari.env import AreaResize, AtariEnv
+from torchrl_dceo.envs.atari.env import AreaResize, AtariEnv, PlayerRecord
+from torchrl_dceo.training import train
 from torchrl_dceo.training.evaluation import evaluate
 
 
@@ -344,3 +347,65 @@ class TestSettings:
     def test_bad_values(self, setting, message):
         with pytest.raises(ValueError, match=message):
             AtariEnv("Pong", **setting)
+
+
+class TestPlayerRecord:
+    def test_counts_places_and_games_that_scored(self):
+        """Against the entries of the rollout, listed one by one."""
+        env = make_env("MontezumaRevenge", batch_size=2, seed=0, visits="counts", max_steps=30)
+        data = _play(env, _random_actions(env, 100), break_when_any_done=False)
+        after = data["next"]
+        places = {
+            (int(step["room"][i]), *step["position"][i].tolist())
+            for step in (*data.unbind(-1), *after.unbind(-1))
+            for i in range(2)
+        }
+        record = find_transform(env, PlayerRecord)
+        assert len(places) > 20
+        assert record.row() == {"positions": len(places), "scored_share": 0.0}
+        assert record.row() == {"positions": len(places)}  # no game has ended since
+
+    def test_share_is_of_the_games_that_ended(self):
+        env = make_env(
+            "Atari/Freeway",
+            batch_size=2,
+            seed=0,
+            max_steps=250,
+            positions=(None, 14, 14),
+            visits="counts",
+        )
+        up = env.base_env.action_index("UP")
+        # One chicken crosses the road, the other waits: one score of two.
+        _play(env, (up * torch.tensor([1, 0])).expand(250, 2), break_when_any_done=False)
+        assert find_transform(env, PlayerRecord).row()["scored_share"] == 0.5
+
+    def test_rooms_are_told_apart(self):
+        record = PlayerRecord(num_rooms=3)
+        one = TensorDict({"position": torch.tensor([[5, 6], [5, 6]])}, [2])
+        record._reset(one, one.set("room", torch.tensor([0, 2])))
+        assert record.row() == {"positions": 2}
+        record._reset(
+            one, one.set("room", torch.tensor([2, 9]))
+        )  # a byte that is no room is the last one
+        assert record.row() == {"positions": 3}
+
+    def test_is_saved_with_the_environment(self):
+        env = make_env("MontezumaRevenge", seed=0, visits="counts", max_steps=10)
+        _play(env, _random_actions(env, 15), break_when_any_done=False)
+        other = make_env("MontezumaRevenge", seed=1, visits="counts", max_steps=10)
+        other.load_state_dict(env.state_dict())
+        rows = [find_transform(one, PlayerRecord).row() for one in (other, env)]
+        assert rows[0] == rows[1] and rows[0]["positions"] > 1 and "scored_share" in rows[0]
+
+    def test_only_where_places_are_known_and_counted(self):
+        assert find_transform(make_env("MontezumaRevenge"), PlayerRecord) is None
+        assert find_transform(make_env("Atari/Pong", visits="counts"), PlayerRecord) is None
+
+    def test_is_in_the_log_of_a_run(self, tmp_path):
+        env = make_env("MontezumaRevenge", batch_size=2, seed=0, visits="counts", max_steps=20)
+        agent = make_agent("rainbow", env, network="nature_small")
+        row = train(
+            agent, env, total_frames=100, learning_starts=90, log_period=50, eval_episodes=0,
+            run_dir=tmp_path, progress=False, eval_period=1000,
+        )  # fmt: skip
+        assert row["positions"] > 1 and row["scored_share"] == 0.0 and row["coverage"] == 1

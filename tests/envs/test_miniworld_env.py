@@ -146,3 +146,40 @@ def test_pictures_for_people():
     green = (above[..., 1] > 150) & (above[..., 0] < 50) & (above[..., 2] < 50)
     # The goal, top left of the plan.
     assert green.any() and green.nonzero().float().mean(0)[1] < 200
+
+
+@pytest.mark.parametrize("name", ["MiniWorldFourRoomsStrafe", "MiniWorldFourRooms"])
+def test_batched_steps_are_those_of_serial_env(name):
+    """Transition by transition, over ends of episodes, against TorchRL's own path."""
+    from torchrl_dceo._fast import fast_path
+    from torchrl_dceo.envs.gym import SerialWorlds
+
+    def collect(fast):
+        settings = {"max_steps": 7, "obs_width": 12, "obs_height": 9, "samples": 1}
+        env = make_env(name, batch_size=3, seed=0, visits="counts", **settings)
+        assert isinstance(env.base_env, SerialWorlds)
+        generator = torch.Generator().manual_seed(1)
+        actions = env.action_spec.space.n
+
+        def policy(tensordict):
+            chosen = torch.randint(actions, env.batch_size, generator=generator)
+            return tensordict.set("action", chosen)
+
+        with fast_path(fast):
+            return env.rollout(20, policy, break_when_any_done=False)
+
+    fast, slow = collect(True), collect(False)
+    assert set(fast.keys(True, True)) == set(slow.keys(True, True))
+    assert fast["next", "truncated"].sum() >= 6
+    for key in slow.keys(True, True):
+        assert fast[key].dtype == slow[key].dtype and torch.equal(fast[key], slow[key]), key
+
+
+def test_batched_steps_end_at_the_goal():
+    env = make_env("MiniWorldFourRoomsStrafe", batch_size=2, seed=0, obs_width=8, obs_height=6)
+    data = env.reset()
+    env.base_env[0].world[0].agent.pos = np.array([2.7, 0.0, 1.5])  # a step from the box
+    data = env.step(data.set("action", torch.tensor([3, 3])))["next"]
+    assert data["reward"].tolist() == [[1.0], [0.0]]
+    assert data["terminated"].tolist() == data["done"].tolist() == [[True], [False]]
+    assert not data["truncated"].any()

@@ -7,7 +7,7 @@ import torch
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_dceo.envs.minigrid import EscapeRoom, ObstructedKey
-from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
+from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
 
 WORLDS = [(EscapeRoom, {}), (ObstructedKey, {"num_breakable": 2})]
 

@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One place broken on purpose.
-
-    Attributes:
-        name (str): what becomes wrong.
-        file (str): inside the package.
-        old (str): what stands there, exactly once in the file.
-        new (str): what is put in its place.
-        tests (tuple of str): inside ``tests/``, files or ``file.py::test``, each as narrow as it can be.
-        why_it_may_survive (str): for a mutation that changes nothing that can be seen.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    why_it_may_survive: str = ""
-
+from mutants.mutation import Mutation
+from mutants.reliability import RELIABILITY
 
 _LAPLACIAN = ("objectives/test_laplacian.py::test_value_and_gradient_equal_the_double_loop",)
 _ALLO = ("objectives/test_allo.py::test_value_and_gradient_equal_the_double_loop",)
@@ -606,9 +585,16 @@ DATA = [
     Mutation(
         "only the first visit of a distinct observation is drawn",
         "data/distinct.py",
-        "(rows := members[slot])[int(share * len(rows))]",
-        "(rows := members[slot])[int(share * 0)]",
+        "int(share * drawable)",
+        "int(share * 0)",
         ("data/test_distinct.py::test_frequencies_are_those_of_a_brute_force_count",),
+    ),
+    Mutation(
+        "of an observation the oldest rows are drawn instead of the newest",
+        "data/distinct.py",
+        "rows[len(rows) - drawable + int(share * drawable)]",
+        "rows[first[slot] + int(share * drawable)]",
+        ("data/test_distinct.py::test_only_the_newest_rows_of_an_observation",),
     ),
     Mutation(
         "a termination without a flag of truncation truncates, too",
@@ -651,8 +637,8 @@ AGENTS = [
     Mutation(
         "rainbow_dceo's barrier is 1",
         "agents/rainbow.py",
-        "    barrier: float = 0.5",
-        "    barrier: float = 1.0",
+        '    barrier: float | Literal["auto"] = 0.5',
+        '    barrier: float | Literal["auto"] = 1.0',
         ("cli/test_config.py::test_rainbow_dceo_weighs_orthogonality_as_the_authors_do",),
     ),
     Mutation(
@@ -804,6 +790,27 @@ AGENTS = [
 ]
 
 ENVS = [
+    Mutation(
+        "a game that ended counts as one that scored",
+        "envs/atari/env.py",
+        'scored = over & (next_tensordict.get("episode_reward") > 0)',
+        "scored = over",
+        ("envs/test_atari.py::TestPlayerRecord::test_share_is_of_the_games_that_ended",),
+    ),
+    Mutation(
+        "places of different rooms are one",
+        "envs/atari/env.py",
+        'tensordict.get("room") * 2**16 + ',
+        "",
+        ("envs/test_atari.py::TestPlayerRecord::test_rooms_are_told_apart",),
+    ),
+    Mutation(
+        "steps of a batch of 3D environments leave out the end of time",
+        "envs/gym.py",
+        '"done": ended | cut,',
+        '"done": ended,',
+        ("envs/test_miniworld_env.py::test_batched_steps_are_those_of_serial_env",),
+    ),
     Mutation(
         "the deep count bonus has no square root",
         "envs/transforms.py",
@@ -1037,6 +1044,13 @@ _TABLES = ("analysis/test_diagnosis.py::test_the_tables_are_those_of_a_slow_mode
 
 ANALYSIS = [
     Mutation(
+        "every option is followed by the first one's values",
+        "analysis/figures/birds_eye.py",
+        "option = torch.arange(count).repeat(places)",
+        "option = torch.zeros(count * places, dtype=torch.int64)",
+        ("analysis/test_birds_eye.py::test_reach_is_that_of_steps_one_by_one",),
+    ),
+    Mutation(
         "solved options continue past a goal",
         "analysis/spectra/options.py",
         "paid = (f + gamma * (1 - ends) * best)[next_state]",
@@ -1080,4 +1094,15 @@ ANALYSIS = [
     ),
 ]
 
-MUTATIONS = [*OBJECTIVES, *FAST, *MODULES, *DATA, *AGENTS, *ENVS, *TRAINING, *TABULAR, *ANALYSIS]
+MUTATIONS = [
+    *OBJECTIVES,
+    *FAST,
+    *MODULES,
+    *DATA,
+    *AGENTS,
+    *ENVS,
+    *TRAINING,
+    *TABULAR,
+    *ANALYSIS,
+    *RELIABILITY,
+]

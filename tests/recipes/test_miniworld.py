@@ -123,7 +123,7 @@ def test_eigenfunctions_of_an_agent_that_cannot_turn_have_one_heading(tmp_path):
     # The walks start anywhere: without that, no image of the other rooms would be learned from.
     from torchrl_dceo.studies.experiments.miniworld_eigenfunctions import view_settings
 
-    options = {"views": 1, "obs_width": 8, "obs_height": 6, "distinct_walls": False}
+    options = {"views": 1, "obs_width": 8, "obs_height": 6, "samples": 1, "distinct_walls": False}
     for name, expected in (("MiniWorldFourRoomsStrafe", "anywhere"), ("MiniWorldFourRooms", None)):
         assert view_settings(Namespace(env=name, **options)).get("starts") == expected
 

@@ -135,6 +135,24 @@ def test_retries_are_as_many_as_given(fake, capsys):
     assert len(fake.starts("ddqn", 0)) == 4
 
 
+def test_a_state_is_on_disk_before_anything_follows_from_it(tmp_path, monkeypatch):
+    """The file before its rename and its folder after it: checkpoints are removed next."""
+    calls, fsync, rename = [], os.fsync, Path.replace
+
+    def record(handle):
+        calls.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(
+        Path, "replace", lambda self, target: calls.append("rename") or rename(self, target)
+    )
+    worker.write_json(tmp_path / worker.STATE, {"state": "done"})
+    assert calls[0].startswith(str(tmp_path / worker.STATE))
+    assert calls[1:] == ["rename", str(tmp_path)]
+    assert worker.read_json(tmp_path / worker.STATE) == {"state": "done"}
+
+
 def test_a_full_disk_is_a_sentence(fake, monkeypatch, capsys):
     def full(path, value):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))

@@ -24,6 +24,7 @@ from faulty_env import faulty
 
 from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.data import replay_buffer
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.training import train
 from torchrl_dceo.training.errors import exit_with_a_sentence
@@ -59,6 +60,7 @@ def run(
     wrong in the environment (see faulty_env.py).
     """
     tune_process()
+    replay_buffer._SEGMENT = 100_000  # several in a replay as short as these
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     if stderr is not None:

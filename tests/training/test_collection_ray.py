@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,8 +21,10 @@ import torchrl_dceo
 from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.training import CollectorConfig
 from torchrl_dceo.training.collection.workers import STAMP
+from torchrl_dceo.training.errors import RunError
 
 ray = pytest.importorskip("ray")
+ray_collection = pytest.importorskip("torchrl_dceo.training.collection.ray")
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +110,63 @@ def broken(batch_size, seed):
 
 def fail(tensordict):
     raise RuntimeError("the world has come to an end")
+
+
+@pytest.fixture
+def head(monkeypatch):
+    """Something that listens where the head of a cluster would."""
+    server = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    context = SimpleNamespace(gcs_address=address)
+    monkeypatch.setattr(ray_collection.ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray_collection, "_HEARTBEAT", 0.05)
+    with server:
+        yield server, address
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_head_that_is_gone_ends_the_run_with_a_sentence(head, waiting):
+    """In a call that waits for Ray at once, otherwise at the next one."""
+    server, address = head
+    before = signal.getsignal(signal.SIGUSR1)
+    watch = ray_collection.HeadWatch()
+    watch.waiting = waiting
+    try:
+        time.sleep(0.4)
+        watch.check()
+        server.close()
+        began = time.monotonic()
+        sentence = f"the head of the Ray cluster at {address} is gone: start it again and resume"
+        with pytest.raises(RunError, match=sentence):
+            time.sleep(5)
+            assert not waiting, "it was not woken"
+            watch.check()
+        assert (time.monotonic() - began < 4) == waiting
+    finally:
+        watch.waiting = False
+        watch.close()
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+STUCK = """
+import signal, sys, time
+from types import SimpleNamespace
+from torchrl_dceo.training.collection import ray as watched
+watched.ray.get_runtime_context = lambda: SimpleNamespace(gcs_address="127.0.0.1:1")
+watched._HEARTBEAT, watched._PATIENCE = 0.05, 1.0
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+watched.HeadWatch()
+time.sleep(60)
+"""
+
+
+def test_a_call_that_cannot_be_woken_is_ended():
+    command = [sys.executable, "-W", "ignore", "-c", STUCK]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    sentence = (
+        "the head of the Ray cluster at 127.0.0.1:1 is gone: start it again and resume the run"
+    )
+    assert ended.returncode == 1 and ended.stderr.strip() == sentence
 
 
 def test_without_ray_a_sentence_names_the_extra(monkeypatch):

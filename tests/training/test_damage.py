@@ -15,7 +15,7 @@ from training_runs import difference, final_state, make_trainer, rows
 
 from torchrl_dceo.analysis import load_analysis
 from torchrl_dceo.data import persistence
-from torchrl_dceo.data.persistence import load_state, save_state
+from torchrl_dceo.data.persistence import Segment, load_state, save_state
 from torchrl_dceo.training import Checkpoints
 from torchrl_dceo.training import checkpoint as checkpoint_module
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
@@ -143,15 +143,18 @@ def test_a_state_with_a_part_missing_falls_back(tmp_path, caplog):
 
 def crafted(folder, change) -> None:
     """A saved state whose index is changed, with the right checksum."""
-    save_state(folder, {"x": torch.arange(6).view(2, 3), "y": torch.zeros(1 << 18)}, compress=True)
+    segment = Segment({"a": torch.zeros(999), "b": torch.arange(4)}, 0)
+    saved = {"x": torch.arange(6).view(2, 3), "y": torch.zeros(1 << 18), "z": segment}
+    save_state(folder, saved, compress=True)
     path = folder / "state.json"
     index = persistence._read_index(path)
     change(index)
     path.write_bytes(persistence._framed(json.dumps(index).encode()))
 
 
-def node(index, name="x"):
-    return next(item for key, item in index["tree"]["items"] if key == name)
+def node(index, name="x", inside=None):
+    found = next(item for key, item in index["tree"]["items"] if key == name)
+    return found if inside is None else dict(found["items"])[inside]
 
 
 def rename(index, name):
@@ -177,6 +180,13 @@ def rename(index, name):
         (lambda i: node(i, "y").update(shape=[1 << 40]), "is not in a file of"),
         (lambda i: node(i, "y").update(shape=[1 << 10]), "unpacks to more than 4096 bytes"),
         (lambda i: node(i, "y").update(shape=[1 << 19]), "unpacks to 1048576 of 2097152 bytes"),
+        (lambda i: node(i, "z", "a").update(packed=1 << 20), "is not in a file of"),
+        (lambda i: node(i, "z", "a").update(packed=-1), "holds no tensor of the kind"),
+        (lambda i: node(i, "z", "a").update(packed=1), "is not in a file of"),
+        (lambda i: node(i, "z", "a").update(packed=8), "unpacks to "),
+        (lambda i: node(i, "z", "a").update(offset=8), "damaged: Error"),
+        (lambda i: node(i, "z", "b").update(packed=1 << 20), "is not in a file of"),
+        (lambda i: node(i, "z", "b").update(offset=1 << 20), "holds no tensor of the kind"),
         (lambda i: i.pop("tree"), "cannot be understood"),
         (lambda i: i.update(tree={"items": 3}), "cannot be understood"),
     ],
@@ -355,5 +365,7 @@ def test_renames_are_synced(tmp_path, monkeypatch):
     place = calls.index(f"rename {folder / 'state.json'}")
     written = [call for call in calls[:place] if call.endswith(".bin")]
     assert {path.name for path in folder.glob("*.bin")} == {os.path.basename(c) for c in written}
+    # The other files have their names on disk before the index has its own.
+    assert calls[place - 2] == str(folder) and calls[place - 1].startswith(str(folder / "state"))
     assert calls[place + 1 : place + 3] == [str(folder), str(folder.parent)]
     assert str(tmp_path) in calls[place:]

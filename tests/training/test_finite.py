@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import signal
 import sys
 
 import pytest
@@ -16,6 +18,7 @@ from torchrl_dceo.data.persistence import copied
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer
 from torchrl_dceo.training.errors import FiniteGuard, NonFiniteError, exit_with_a_sentence
+from torchrl_dceo.training.logging.metrics import RunMetrics
 
 FIELDS = {
     "total_frames": 1200,
@@ -146,6 +149,85 @@ def test_a_gradient_is_named():
         NonFiniteError, match=r"'main' has diverged: the gradient of objectives\.main\.\S+ was not"
     ):
         trainer._guard.check_weights(3)
+
+
+def spoil_a_moment(trainer) -> None:
+    parameter = trainer.agent.optimizer.param_groups[0]["params"][0]
+    trainer.agent.optimizer.state[parameter]["exp_avg"].view(-1)[0] = torch.inf
+
+
+def test_what_no_loss_shows_ends_the_run_too(tmp_path):
+    """The last update before a row of the log, which is that of a checkpoint: neither is written."""
+    trainer = make_trainer(tmp_path)
+    real = trainer._take
+
+    def take(data, streams):
+        real(data, streams)
+        if trainer.counters.frames == 600:
+            spoil_a_moment(trainer)
+
+    trainer._take = take
+    with pytest.raises(NonFiniteError, match="the gradient of objectives"):
+        trainer.run()
+    assert trainer.checkpoints.steps() == [200, 400]
+    assert [row["frames"] for row in rows(tmp_path)] == ["200", "400"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_nothing_that_is_not_finite(tmp_path, number):
+    """Between two rows, before anything was looked at."""
+    trainer = make_trainer(tmp_path)
+    real = trainer._take
+
+    def take(data, streams):
+        real(data, streams)
+        if trainer.counters.frames == 504:
+            spoil_a_moment(trainer)
+            os.kill(os.getpid(), number)
+
+    trainer._take = take
+    with pytest.raises(NonFiniteError, match="the gradient of objectives"):
+        trainer.run()
+    assert trainer.checkpoints.steps() == [200, 400]
+    assert finite(learned(trainer.checkpoints.load_latest()))
+
+
+def test_the_environments_of_a_worker_have_their_numbers():
+    env = faulty()
+    guard = FiniteGuard(vector_agent(env), env)
+    data = env.rollout(5, break_when_any_done=False)[1:3]
+    data["next", "reward"][1, 2] = -torch.inf
+    with pytest.raises(NonFiniteError, match="environment 7 gave 'reward' = -inf at a step"):
+        guard.check_batch(data, 40, streams=[5, 7])
+
+
+def test_an_update_looks_at_no_number():
+    """What an update gives stays on its device until a row is written: there may be nothing to look at yet."""
+    metrics = RunMetrics()
+    for _ in range(3):
+        metrics.updated({"loss_main": torch.empty((), device="meta")})
+    trainer = make_trainer(None, total_frames=800)
+    looked, real = [], trainer._guard.check_weights
+    trainer._guard.check_weights = lambda updates: looked.append(updates) or real(updates)
+    trainer.run()
+    assert trainer.counters.updates > 80 and len(looked) == 4  # once for each row
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_evaluation_that_is_not_finite_ends_the_run(tmp_path, monkeypatch, value):
+    """It would be the best for ever: nothing is larger than NaN."""
+    returns = iter([0.5, value, 1.0])
+    monkeypatch.setattr(
+        sys.modules["torchrl_dceo.training.trainer"], "evaluate", lambda *_, **__: next(returns)
+    )
+    env = faulty()
+    config = TrainConfig(**{**FIELDS, "keep_best": True})
+    trainer = Trainer(vector_agent(env), env, config, eval_env=faulty((2,)), run_dir=tmp_path)
+    sentence = f"the greedy evaluation after 800 frames returned {value}: look at the rewards of"
+    with pytest.raises(NonFiniteError, match=sentence):
+        trainer.run()
+    assert trainer.checkpoints.steps() == [400, 600]
+    assert trainer.checkpoints.load_best()["counters"]["frames"] == 400
 
 
 def test_an_error_made_of_nan_is_explained():

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from training_runs import difference, final_state, logged_frames, make_trainer, rows
 
+from torchrl_dceo.data import persistence
 from torchrl_dceo.data.persistence import load_state
 from torchrl_dceo.training.errors import Interruption, RunInterrupted
 
@@ -97,6 +99,56 @@ def test_a_second_signal_or_the_end_of_patience_ends_at_once(grace, signals):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
     assert process.wait(timeout=20) == 143
+
+
+WITH_A_CHILD = """
+import multiprocessing, time
+from torchrl_dceo.training.errors import Interruption
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=[600])
+    child.start()
+    with Interruption() as interruption:
+        print(child.pid, flush=True)
+        while True:
+            time.sleep(0.05)
+"""
+
+
+def test_the_end_at_once_leaves_no_process(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", WITH_A_CHILD], stdout=subprocess.PIPE, text=True
+    )
+    child = int(process.stdout.readline())
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    assert process.wait(timeout=20) == 130
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_signal_in_the_middle_of_a_save(tmp_path, monkeypatch):
+    """The checkpoint under way is finished, and is the one that the run ends with."""
+    make_trainer(tmp_path / "whole").run()
+    trainer = make_trainer(tmp_path / "a")
+    real, sent = persistence._File.write, []
+
+    def write(file, data):
+        if trainer.counters.frames == 200 and not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGTERM))
+        real(file, data)
+
+    monkeypatch.setattr(persistence._File, "write", write)
+    with pytest.raises(RunInterrupted, match="stopped by SIGTERM after 200 frames, which are sav"):
+        trainer.run()
+    assert sent and trainer.checkpoints.steps() == [100, 200]
+    monkeypatch.undo()
+    again = make_trainer(tmp_path / "a")
+    assert again.resume() == 200
+    again.run()
+    assert difference(final_state(tmp_path / "a"), final_state(tmp_path / "whole")) is None
 
 
 def test_outside_the_main_thread_nothing_is_caught():

@@ -80,8 +80,10 @@ class ReplaySettings:
     prioritized: bool = False
     alpha: float = 0.5  # of the priorities
     beta: float = 0.5  # of their importance weights
-    uniform: bool = False  # whether a batch brings along another one, drawn uniformly
-    measure: Literal["visits", "distinct"] = "visits"  # over what that one is uniform
+    measure: Literal["visits", "distinct"] = "visits"  # over what a batch is uniform
+    newest: int | None = None  # of each distinct observation, so many of its last transitions
+    uniform: bool = False  # whether a batch brings along another one, for what averages over states
+    uniform_measure: Literal["visits", "distinct"] = "visits"  # over what that one is uniform
 
     def make(
         self,
@@ -124,15 +126,26 @@ class ReplaySettings:
             pair_steps=self.pair_steps,
             frame_stack=frame_stack,
             stack_dim=-3 if stacks is None else stacks.dim,
-            sampler="prioritized" if self.prioritized else "uniform",
+            sampler=self._sampler,
             alpha=self.alpha,
             beta=self.beta,
             uniform_key=UNIFORM if self.uniform else None,
-            uniform_measure=self.measure if self.uniform else "visits",
+            uniform_measure=self.uniform_measure if self.uniform else "visits",
+            newest=self.newest if self._counts_distinct else None,
             storage=storage,
             scratch_dir=scratch_dir,
             seed=seed,
         )
+
+    @property
+    def _sampler(self) -> Literal["uniform", "prioritized", "distinct"]:
+        if self.prioritized:
+            return "prioritized"
+        return "distinct" if self.measure == "distinct" else "uniform"
+
+    @property
+    def _counts_distinct(self) -> bool:
+        return self._sampler == "distinct" or (self.uniform and self.uniform_measure == "distinct")
 
 
 @dataclass(frozen=True)
@@ -167,8 +180,8 @@ class Agent(nn.Module):
     """A policy and the ordered objectives that one batch passes through.
 
     So an agent is a declaration, and the training loop knows nothing of its method: each :class:`Objective` declares
-    what it needs. One that averages over states gets a batch of its own where the replay draws by priorities, or
-    where its ``measure`` is ``"distinct"``.
+    what it needs. One that averages over states gets a batch of its own where the replay draws by priorities or over
+    another measure than it.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
@@ -220,7 +233,7 @@ class Agent(nn.Module):
         self.targets = list(targets)
         replay = ReplaySettings() if replay is None else replay
         averaging = any(objective.uniform for objective in self._declared.values())
-        other = replay.prioritized or replay.measure == "distinct"
+        other = replay.prioritized or replay.measure != replay.uniform_measure
         self.replay = replace(replay, uniform=other and averaging)
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)

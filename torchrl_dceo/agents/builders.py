@@ -32,7 +32,14 @@ from torchrl_dceo.modules import (
     averaged,
 )
 from torchrl_dceo.modules.distributional import make_support
-from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
+from torchrl_dceo.modules.networks import (
+    MultiHeadNet,
+    StackedNet,
+    grid_net,
+    mlp_net,
+    nature_net,
+    small_nature_net,
+)
 from torchrl_dceo.objectives import (
     OptionDistributionalDQNLoss,
     OptionDQNLoss,
@@ -140,13 +147,17 @@ def make_network_fn(env: EnvBase, kind: str | Callable[..., nn.Module]) -> Netwo
         size = shape.numel()
         flatten = [nn.Flatten(-len(shape))] if len(shape) > 1 else []
         return lambda out: nn.Sequential(*flatten, *mlp_net(size, out))
-    nets: dict[Any, Callable[..., nn.Module]] = {"grid": grid_net, "nature": nature_net}
+    nets: dict[Any, Callable[..., nn.Module]] = {
+        "grid": grid_net,
+        "nature": nature_net,
+        "nature_small": small_nature_net,
+    }
     if kind in nets:
         return lambda out: nets[kind](shape, out)
     if isinstance(kind, str) and ":" not in kind:
         raise ValueError(
-            f"network must be one of 'auto', 'grid', 'nature', 'mlp', or one's own as 'package.module:function', got "
-            f"{kind!r}"
+            "network must be one of 'auto', 'grid', 'nature', 'nature_small', 'mlp', or one's own as "
+            f"'package.module:function', got {kind!r}"
         )
     own = imported(kind)
     return lambda out: _checked_network(own(shape, out))
@@ -174,6 +185,12 @@ def centred(
     )
 
 
+def brightest(env: EnvBase) -> float:
+    """The largest value of the environment's images: 255, or fewer where they show indices (MiniGrid's up to 10)."""
+    space = env.observation_spec[observation_key(env)].space
+    return 255.0 if space is None else float(space.high.max())
+
+
 def make_main_learner(
     env: EnvBase, config: LearnerConfig
 ) -> tuple[TensorDictModuleBase, LossModule]:
@@ -187,7 +204,7 @@ def make_main_learner(
         # Not divided by its deviation: what lets a network tell neighbours apart at once keeps it from carrying a rare
         # reward over to them.
         net = make_network_fn(env, config.network)(size)
-        return centred(net, env, config, scale=config.main_pixel_scale / 255)
+        return centred(net, env, config, scale=config.main_pixel_scale / brightest(env))
 
     if config.main_learner == "rainbow":
         return make_categorical_learner(network, config, gamma=config.gamma, key=key, spec=spec)
@@ -428,7 +445,7 @@ def assemble(
     transforms: Sequence[Transform] = (),
     window: bool = False,
     pair_steps: int = 1,
-    measure: Literal["visits", "distinct"] = "visits",
+    uniform_measure: Literal["visits", "distinct"] | None = None,
     state_keys: Sequence[NestedKey] = (),
     step_keys: Sequence[NestedKey] = ("action",),
 ) -> Agent:
@@ -443,7 +460,7 @@ def assemble(
 
     Keyword Args:
         explorer, phases, transforms: the same.
-        window, pair_steps, measure, state_keys, step_keys: what the objectives read of a batch, see
+        window, pair_steps, uniform_measure, state_keys, step_keys: what the objectives read of a batch, see
             :class:`~torchrl_dceo.agents.agent.ReplaySettings`.
     """
     modules = {name: objective.module for name, objective in objectives.items()}
@@ -478,7 +495,9 @@ def assemble(
             batch_size=config.batch_size,
             window=window,
             pair_steps=pair_steps,
-            measure=measure,
+            measure=config.replay_measure,
+            newest=config.replay_newest,
+            uniform_measure=uniform_measure or config.replay_measure,
             state_keys=tuple(dict.fromkeys(keys)),
             step_keys=step_keys,
             prioritized=config.prioritized,

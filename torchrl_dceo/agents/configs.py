@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-_NETWORKS = ("auto", "grid", "nature", "mlp")
+_NETWORKS = ("auto", "grid", "nature", "nature_small", "mlp")
 
 
 class _Checked:
@@ -58,12 +58,14 @@ class LearnerConfig(_Checked):
     eps_end: float = 0.1  # their later code
     # Ours: 70 % of a run of 300,000 frames (their later code: 10 % of a million).
     eps_frames: int = 210_000
-    # The paper: its grid network for images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
+    # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
+    # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
     # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
-    network: Literal["auto", "grid", "nature", "mlp"] | str | Callable = "auto"
+    network: str | Callable = "auto"
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
-    main_pixel_scale: float = 2.0  # ours: 255 becomes this in the main learner's centred images
+    # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
+    main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     # Of main learner and options; ours (their later code, in 3D: rmsprop, centred, decay 0.95).
     optimizer: Literal["adam", "rmsprop"] = "adam"
@@ -75,6 +77,11 @@ class LearnerConfig(_Checked):
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
     num_atoms: int = 51  # of Rainbow's distributions; Bellemare et al. 2017
     v_max: float = 10.0  # their largest return, and minus the smallest; the authors
+    # Ours: every distinct observation alike, so that what was seen once, a goal or the frontier, is learned from as
+    # often as the start (docs/how-to/options.md); visits: every transition alike, as DQN and the paper.
+    replay_measure: Literal["visits", "distinct"] = "distinct"
+    # Of each distinct observation only so many of its last transitions; None: all.
+    replay_newest: int | None = None
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
     priority_beta: float = 0.5  # how much weights correct for it; the authors: constant
@@ -90,6 +97,7 @@ class LearnerConfig(_Checked):
         check_between(self, ("priority_beta",))
         check_at_least(self, 0, ("priority_alpha",))
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
+        check_at_least(self, 1, ("replay_newest",))
         check_at_least(self, 2, ("num_atoms",))
         named = isinstance(self.network, str) and ":" not in self.network
         if named and self.network not in _NETWORKS:
@@ -110,9 +118,8 @@ class OptionConfig(_Checked):
     # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
-    option_gamma: float | None = (
-        0.95  # ours (docs/concepts/options.md); None: the main one, as the paper
-    )
+    # ours (docs/concepts/options.md); None: the main one, as the paper
+    option_gamma: float | None = 0.95
     independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
     options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
     # Updates between hard ones of the options' targets, if target_tau is None; ours: None, the main learner's (the
@@ -176,8 +183,8 @@ class LaplacianConfig(_Checked):
     # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
     barrier: float | Literal["auto"] = 0.1
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
-    # The paper; distinct: every distinct observation alike (docs/concepts/laplacian.md).
-    laplacian_measure: Literal["visits", "distinct"] = "visits"
+    # Ours: None, as replay_measure (docs/concepts/laplacian.md); visits: the paper.
+    laplacian_measure: Literal["visits", "distinct"] | None = None
     # Ours: its expectations are over the states of the data; False: the main learner's prioritized batch, the authors.
     laplacian_uniform: bool = True
     ritz_period: int | None = None  # ours: updates between two Rayleigh-Ritz solutions; None: none
@@ -199,7 +206,8 @@ class LaplacianConfig(_Checked):
         if self.barrier != "auto":
             check_positive(self, ("barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
-        if self.laplacian_measure == "distinct" and not self.laplacian_uniform:
+        if self.laplacian_measure is not None and not self.laplacian_uniform:
             raise ValueError(
-                "laplacian_measure 'distinct' needs a batch of the Laplacian's own: set laplacian_uniform to True"
+                f"laplacian_measure {self.laplacian_measure!r} needs a batch of the Laplacian's own: set "
+                "laplacian_uniform to True"
             )

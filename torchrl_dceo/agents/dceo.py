@@ -116,7 +116,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         discovery_frames=discovery_frames,
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,
-        measure=config.laplacian_measure,
+        uniform_measure=config.laplacian_measure,
     )
 
 

@@ -22,7 +22,7 @@ def make_option_agent(
     discovery_frames: int | None,
     window: bool = False,
     pair_steps: int = 1,
-    measure: Literal["visits", "distinct"] = "visits",
+    uniform_measure: Literal["visits", "distinct"] | None = None,
     step_keys: Sequence[str] = ("action",),
 ) -> Agent:
     """Builds an agent whose options follow an ``option_reward``.
@@ -38,7 +38,8 @@ def make_option_agent(
             main learner learns; ``None``: everything learns all the time.
         window (bool): whether the rewards read the states between.
         pair_steps (int): how far apart the states of the Laplacian's pairs are.
-        measure (str): over what the batches of objectives that average over the data are uniform.
+        uniform_measure (str, optional): over what the batches of objectives that average over states are uniform;
+            ``None``: over what all batches are.
         step_keys (sequence of str): what is stored with each step.
     """
     main, main_loss = make_main_learner(env, config)
@@ -61,6 +62,6 @@ def make_option_agent(
         transforms=[explorer.make_tensordict_primer()],
         window=window,
         pair_steps=pair_steps,
-        measure=measure,
+        uniform_measure=uniform_measure,
         step_keys=step_keys,
     )

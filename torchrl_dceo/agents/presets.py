@@ -46,6 +46,7 @@ _LEARNER: dict[Preset, dict[str, Any]] = {
         "target_period": 1000,  # 1000 frames, their later code; an update per frame
         "eps_frames": Share(0.1),  # their later code
         "centre_pixels": False,  # the paper: images as they are
+        "replay_measure": "visits",  # DQN's replay: every transition alike
     },
     "authors": {
         "lr": 1e-4,  # the paper
@@ -54,11 +55,13 @@ _LEARNER: dict[Preset, dict[str, Any]] = {
         "target_period": 250,  # 1000 frames at an update per 4; their later code
         "eps_frames": Share(0.1),  # their later code
         "centre_pixels": False,  # their later code
+        "replay_measure": "visits",  # both codes
     },
 }
 _OPTIONS: dict[Preset, dict[str, Any]] = {
     "paper": {
         "num_options": 10,  # the paper
+        "eps_per": "decision",  # Algorithm 1: ε is drawn where no option runs
         "option_eps": 0.0,  # Algorithm 1: greedy in the option's values
         "option_gamma": None,  # the paper has one γ
         "independent_networks": True,  # Algorithm 1: a network an option
@@ -66,6 +69,7 @@ _OPTIONS: dict[Preset, dict[str, Any]] = {
     },
     "authors": {
         "num_options": 10,  # their later code
+        "eps_per": "decision",  # both codes
         "options_across_episodes": True,  # both codes
         "option_gamma": None,  # both codes
         "independent_networks": True,  # both codes
@@ -148,7 +152,7 @@ _REPLAY_ROWS = 1_000_000  # both codes
 _UNTOUCHED = """
 adam_eps gamma n_steps batch_size loss_function eps_init eps_end
 network main_learner table_step_size option_prob discovery_frames
-main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period
+main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_newest least_barrier
 selection termination encoder option_reward objective option_duration
 num_atoms v_max prioritized priority_alpha priority_beta
 bonus_scale rnd_features observation_clip predictor_fraction zeta_exponent max_duration

@@ -26,6 +26,7 @@ class RainbowConfig(DDQNConfig):
     eps_frames: int = 250_000  # the authors
     main_learner: Literal["network", "table", "rainbow"] = "rainbow"  # the paper, on Atari
     prioritized: bool = True  # Hessel et al. 2018
+    replay_measure: Literal["visits", "distinct"] = "visits"  # the authors
     centre_pixels: bool = False  # the authors: images as they are
 
 

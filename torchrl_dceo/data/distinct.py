@@ -16,21 +16,31 @@ __all__ = ["DistinctSampler"]
 
 
 class DistinctSampler(_Seeded):
-    """Draws a distinct observation uniformly, then one of its rows uniformly.
+    """Draws a distinct observation uniformly, then one of its rows uniformly, or one of its newest.
 
     A replay weighs a state by its visits: where an agent starts from one place, the frontier of what it knows has next
     to no weight. Here every observation has the same, whatever the number of times it was stored. Where all differ, it
     is the uniform draw over all rows.
 
+    With ``newest=k`` only the last k rows of each observation are drawn. Every place that was ever seen stays in the
+    draw, but what happened there long ago does not: after a change of the environment k visits of a state replace what
+    used to be true of it.
+
     What an observation is, is a number (see :mod:`torchrl_dceo.hashing`), given once, when its row is written. The
     distinct ones lie in a dense list, from which one that has lost its last row is taken by putting the last in its
-    place; so do the rows of each. A draw, a new row and a row that is overwritten all take constant time, at any size.
+    place. The rows of each lie in the order in which they became drawable; the one to go is nearly always the oldest,
+    and another is replaced by the oldest. A draw, a new row and a row that is overwritten take constant time
+    (amortised), at any size.
 
-    :func:`~torchrl_dceo.data.make_replay_buffer` builds and feeds one with ``uniform_measure="distinct"``.
+    :func:`~torchrl_dceo.data.make_replay_buffer` builds and feeds one with ``sampler="distinct"`` or
+    ``uniform_measure="distinct"``.
 
     Args:
         max_capacity (int): rows of the storage.
         seed (int, optional): seed of its generator. Default: drawn from torch's global one.
+
+    Keyword Args:
+        newest (int, optional): how many rows of an observation are drawn, the newest ones. Default: ``None``, all.
 
     Examples:
         >>> import torch
@@ -44,10 +54,15 @@ class DistinctSampler(_Seeded):
         (2, True)
     """
 
-    def __init__(self, max_capacity: int, seed: int | None = None) -> None:
+    def __init__(
+        self, max_capacity: int, seed: int | None = None, *, newest: int | None = None
+    ) -> None:
         if max_capacity < 1:
             raise ValueError(f"max_capacity must be at least 1, got {max_capacity}.")
+        if newest is not None and newest < 1:
+            raise ValueError(f"newest must be at least 1, got {newest}: None draws all rows.")
         self._max_capacity = max_capacity
+        self.newest = newest
         self._seed(seed)
         self._empty()
 
@@ -57,7 +72,8 @@ class DistinctSampler(_Seeded):
         self._place = np.full(self._max_capacity, -1, dtype=np.int64)
         self._slots: dict[int, int] = {}  # hash -> place among the distinct ones
         self._hashes: list[int] = []  # and back
-        self._members: list[list[int]] = []  # the rows of each
+        self._members: list[list[int]] = []  # the rows of each, the oldest first
+        self._first: list[int] = []  # where in that list the oldest is; those before it are gone
 
     @property
     def num_distinct(self) -> int:
@@ -67,12 +83,16 @@ class DistinctSampler(_Seeded):
     def count(self, rows: Tensor) -> Tensor:
         """How many rows hold the same observation as each of ``rows``, 0 for one that cannot be drawn."""
         held = [
-            len(self._members[self._slots[key]]) if place >= 0 else 0
+            self._held(self._slots[key]) if place >= 0 else 0
             for key, place in zip(
                 self._hash[rows.numpy()].tolist(), self._place[rows.numpy()].tolist(), strict=True
             )
         ]
         return torch.tensor(held, dtype=torch.int64)
+
+    def _held(self, slot: int) -> int:
+        """How many rows hold the observation in a slot."""
+        return len(self._members[slot]) - self._first[slot]
 
     def write(self, rows: Tensor, hashes: Tensor) -> None:
         """New observations in ``rows``: what was there cannot be drawn any more, nor can they until they are live.
@@ -103,6 +123,7 @@ class DistinctSampler(_Seeded):
             if slot is None:
                 slots[key] = len(members)
                 self._hashes.append(key)
+                self._first.append(0)
                 members.append([item])
                 place[item] = 0
             else:
@@ -112,28 +133,35 @@ class DistinctSampler(_Seeded):
 
     def _remove(self, rows: npt.NDArray) -> None:
         held = rows[self._place[rows] >= 0]
-        slots, members, hashes, place = self._slots, self._members, self._hashes, self._place
+        slots, members, hashes, first = self._slots, self._members, self._hashes, self._first
+        place = self._place
         for item, key in zip(held.tolist(), self._hash[held].tolist(), strict=True):
             hole = int(place[item])
             if hole < 0:
                 continue  # named twice
             slot = slots[key]
-            rows_of = members[slot]
-            last = rows_of.pop()
-            if last != item:
-                rows_of[hole] = last
-                place[last] = hole
+            rows_of, start = members[slot], first[slot]
+            oldest = rows_of[start]
+            if oldest != item:
+                rows_of[hole] = oldest
+                place[oldest] = hole
             place[item] = -1
-            if not rows_of:
+            first[slot] = start = start + 1
+            if start == len(rows_of):
                 del slots[key]
-                last_hash, last_rows = hashes.pop(), members.pop()
+                last_hash, last_rows, last_first = hashes.pop(), members.pop(), first.pop()
                 if last_hash != key:
-                    hashes[slot], members[slot] = last_hash, last_rows
+                    hashes[slot], members[slot], first[slot] = last_hash, last_rows, last_first
                     slots[last_hash] = slot
+            elif 2 * start > len(rows_of):
+                # More gone than there: what is left moves to the front.
+                del rows_of[:start]
+                place[rows_of] -= start
+                first[slot] = 0
 
     def sample(self, storage: Storage | None, batch_size: int) -> tuple[Tensor, dict]:
         """Draws ``batch_size`` rows, with replacement."""
-        members = self._members
+        members, first = self._members, self._first
         if not members:
             raise RuntimeError(
                 "The replay buffer holds no transition that can be sampled: a step can be sampled once "
@@ -142,10 +170,12 @@ class DistinctSampler(_Seeded):
         # Double precision: float32 has too few digits to reach every observation of a large buffer.
         draws = torch.rand(2, batch_size, dtype=torch.float64, generator=self.generator)
         slots = (draws[0] * len(members)).long().tolist()
-        index = [
-            (rows := members[slot])[int(share * len(rows))]
-            for slot, share in zip(slots, draws[1].tolist(), strict=True)
-        ]
+        newest = self._max_capacity if self.newest is None else self.newest
+        index = []
+        for slot, share in zip(slots, draws[1].tolist(), strict=True):
+            rows = members[slot]
+            drawable = min(len(rows) - first[slot], newest)
+            index.append(rows[len(rows) - drawable + int(share * drawable)])
         return torch.tensor(index, dtype=torch.int64), {}
 
     def _sampleable_count(self, storage: Storage, batch_size: int) -> int:
@@ -156,8 +186,16 @@ class DistinctSampler(_Seeded):
         return {
             "hash": torch.from_numpy(self._hash.copy()),
             "distinct": torch.tensor(self._hashes, dtype=torch.int64),
-            "counts": torch.tensor([len(rows) for rows in self._members], dtype=torch.int64),
-            "rows": torch.tensor([row for rows in self._members for row in rows]).long(),
+            "counts": torch.tensor(
+                [self._held(slot) for slot in range(self.num_distinct)], dtype=torch.int64
+            ),
+            "rows": torch.tensor(
+                [
+                    row
+                    for rows, start in zip(self._members, self._first, strict=True)
+                    for row in rows[start:]
+                ]
+            ).long(),
             "generator": self.generator.get_state(),
         }
 
@@ -173,6 +211,7 @@ class DistinctSampler(_Seeded):
         self._hash[:] = state_dict["hash"].numpy()
         self._hashes = state_dict["distinct"].tolist()
         self._slots = {key: slot for slot, key in enumerate(self._hashes)}
+        self._first = [0] * len(self._hashes)
         listed, start = state_dict["rows"].tolist(), 0
         for count in state_dict["counts"].tolist():
             members = listed[start : start + count]

@@ -56,7 +56,7 @@ def make_replay_buffer(
     stack_dim: int = -3,
     window: bool = False,
     pair_steps: int = 1,
-    sampler: Literal["uniform", "prioritized"] | SumTreeSampler = "uniform",
+    sampler: Literal["uniform", "prioritized", "distinct"] | SumTreeSampler = "uniform",
     alpha: float = 0.6,
     beta: float = 0.4,
     eps: float = 1e-6,
@@ -64,6 +64,7 @@ def make_replay_buffer(
     uniform_key: str | None = None,
     uniform_measure: Literal["visits", "distinct"] = "visits",
     observation_hash: Literal["exact", "cell", "simhash"] | ObservationHash = "exact",
+    newest: int | None = None,
     storage: Literal["memory", "memmap"] = "memory",
     scratch_dir: str | os.PathLike[str] | None = None,
     transform: Transform | Callable | None = None,
@@ -121,8 +122,9 @@ def make_replay_buffer(
         window (bool, optional): whether samples have ``("window", ...)``. Defaults to ``False``.
         pair_steps (int, optional): how far apart the states of the Laplacian's pairs are: above 1, samples
             have ``("later", ...)``, whatever n is. Defaults to ``1``: ``successor`` is that state.
-        sampler (str or SumTreeSampler, optional): ``"uniform"``, ``"prioritized"``, or a
-            :class:`SumTreeSampler` of ``capacity`` rows. Defaults to ``"uniform"``.
+        sampler (str or SumTreeSampler, optional): ``"uniform"``, ``"prioritized"``, ``"distinct"`` (all distinct
+            observations alike, :class:`DistinctSampler`), or a :class:`SumTreeSampler` of ``capacity`` rows. Defaults
+            to ``"uniform"``.
         alpha, beta, eps (float, optional): see :class:`SumTreeSampler`; for ``"prioritized"`` only.
             Defaults to ``0.6``, ``0.4``, ``1e-6``.
         priority_key (str, optional): what ``update_tensordict_priority`` reads. Defaults to
@@ -136,6 +138,8 @@ def make_replay_buffer(
         observation_hash (str or callable, optional): which observations are the same for ``"distinct"``: ``"exact"``,
             ``"cell"`` for images, ``"simhash"`` for vectors, or a callable (:mod:`torchrl_dceo.hashing`). Defaults to
             ``"exact"``.
+        newest (int, optional): of each distinct observation only so many rows are drawn, the newest, so that what is
+            no longer true is forgotten where the agent returns; for ``"distinct"`` only. Default: ``None``, all.
         storage (str, optional): ``"memory"`` or ``"memmap"`` (files). Defaults to ``"memory"``.
         scratch_dir (path-like, optional): where the files of ``"memmap"`` go.
         transform (Transform or callable, optional): applied to samples. More can be appended.
@@ -187,7 +191,7 @@ def make_replay_buffer(
     writer = StreamWriter(ring, columns, init_key)
     reader = NStepReader(ring, columns, held.tensors, n_steps, gamma, window, pair_steps)
     uniform = UniformStepSampler(ring, seed)
-    drawn: UniformStepSampler | SumTreeSampler = uniform
+    drawn: UniformStepSampler | SumTreeSampler | DistinctSampler = uniform
     if sampler == "prioritized":
         # Another seed than that of the uniform draws: the two must not be correlated.
         drawn = SumTreeSampler(rows, alpha, beta, eps, seed=None if seed is None else seed + 1)
@@ -195,15 +199,24 @@ def make_replay_buffer(
         if sampler.max_size < rows:
             raise ValueError(f"The sampler has {sampler.max_size} rows, the buffer {rows}.")
         drawn = sampler
-    elif sampler != "uniform":
-        raise ValueError(f"sampler must be 'uniform' or 'prioritized', got {sampler!r}.")
+    elif sampler not in ("uniform", "distinct"):
+        raise ValueError(
+            f"sampler must be 'uniform', 'prioritized' or 'distinct', got {sampler!r}."
+        )
     distinct = None
-    if uniform_measure == "distinct":
-        distinct = DistinctSampler(rows, None if seed is None else seed + 2)
+    if "distinct" in (sampler, uniform_measure):
+        distinct = DistinctSampler(rows, None if seed is None else seed + 2, newest=newest)
+    elif newest is not None:
+        raise ValueError(
+            f"newest={newest} has no use without sampler='distinct' or uniform_measure='distinct'."
+        )
+    if distinct is not None and sampler == "distinct":
+        drawn = distinct
     return NStepReplayBuffer(
         reader=reader,
         uniform=uniform,
         uniform_key=uniform_key,
+        uniform_measure=uniform_measure,
         distinct=distinct,
         observation_hash=make_hash(observation_hash),
         storage=held,

@@ -7,15 +7,23 @@ import math
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["copied", "load_state", "save_state", "sync_directory", "write_file"]
+__all__ = [
+    "SavedSegment",
+    "Segment",
+    "copied",
+    "load_state",
+    "save_state",
+    "sync_directory",
+    "write_file",
+]
 
 _INDEX = "state.json"
 _FORMAT = "torchrl_dceo state 1"
@@ -24,6 +32,46 @@ _SMALL = 1 << 20  # bytes of a tensor that gets a file of its own
 _SAMPLE = 1 << 18  # bytes by which it is judged whether a tensor is worth compressing
 _MOST_PACKED = 1100  # zlib makes at most about 1030 bytes of one
 _LARGEST_INDEX = 1 << 28  # bytes
+_CHECKED = 1 << 26  # bytes of segments that are read again before they are taken over
+
+
+class Segment(dict[str, Any]):
+    """A dictionary of tensors that gets a file of its own, and a mark that stands for what they hold.
+
+    Two segments with equal marks hold the same bytes: the file of one can serve for the other.
+
+    Args:
+        items (Mapping): the tensors by name.
+        mark (Hashable): what they hold.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> from torchrl_dceo.data.persistence import Segment, load_state, save_state
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     state = {"rows": [Segment({"x": torch.arange(2)}, mark=(0, 2))]}
+        ...     segments = save_state(f"{folder}/1", state)
+        ...     again = save_state(f"{folder}/2", state, reuse=segments)  # writes no row
+        ...     load_state(f"{folder}/2"), again[0, 2].path.stat().st_nlink
+        ({'rows': [{'x': tensor([0, 1])}]}, 2)
+    """
+
+    def __init__(self, items: Mapping[str, Any], mark: Hashable) -> None:
+        super().__init__(items)
+        self.mark = mark
+
+
+class SavedSegment(NamedTuple):
+    """Where a segment was saved.
+
+    Attributes:
+        path: its file.
+        facts: the file's size and checksum.
+        node: what the index says of it.
+    """
+
+    path: Path
+    facts: dict[str, int]
+    node: dict[str, Any]
 
 
 def copied(value: Any) -> Any:
@@ -63,6 +111,10 @@ def _chunks(tensor: Tensor) -> Iterator[memoryview]:
         data = _bytes(piece.contiguous()).data
         for start in range(0, len(data), _CHUNK):
             yield data[start : start + _CHUNK]
+
+
+def _kind(tensor: Tensor) -> dict[str, Any]:
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
 
 
 def _shrinks(tensor: Tensor) -> bool:
@@ -135,8 +187,12 @@ def sync_directory(path: Path) -> None:
 
 
 def save_state(
-    path: str | os.PathLike[str], state: dict[str, Any], *, compress: bool = False
-) -> None:
+    path: str | os.PathLike[str],
+    state: dict[str, Any],
+    *,
+    compress: bool = False,
+    reuse: Mapping[Hashable, SavedSegment] | None = None,
+) -> dict[Hashable, SavedSegment]:
     """Saves nested dictionaries of tensors and plain values into a directory, atomically.
 
     Large tensors go to a file each, small ones share one. They are new files; ``state.json`` is then replaced in one
@@ -151,24 +207,35 @@ def save_state(
     Keyword Args:
         compress (bool, optional): write large tensors that shrink well (images of grid environments: to a
             thirtieth) with zlib's fastest level, which takes no longer than a disk. Default: ``False``.
+        reuse (Mapping, optional): segments of another state by their marks, whose files serve for those of this one
+            that have the same: by a hard link, or by a copy where the file system has none. The files of both are then
+            one, so that what damages it damages both: the other state should be one that is about to be removed. A
+            file that is not as it was written does not serve; up to 64 MB are read again for that, of more a random
+            part. Default: none.
+
+    Returns:
+        The segments of the state by their marks, for the ``reuse`` of another one.
 
     Examples:
         >>> import tempfile, torch
         >>> from torchrl_dceo.data.persistence import load_state, save_state
         >>> with tempfile.TemporaryDirectory() as path:
-        ...     save_state(path, {"a": torch.arange(3), "b": {"c": 1.5}})
+        ...     _ = save_state(path, {"a": torch.arange(3), "b": {"c": 1.5}})
         ...     load_state(path)
         {'a': tensor([0, 1, 2]), 'b': {'c': 1.5}}
     """
     directory = Path(path)
     directory.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(4)
+    token = secrets.token_hex(8)
     small = f"small-{token}.bin"
     files: dict[str, dict[str, int]] = {}
     shared = _File(directory / small)
+    segments: dict[Hashable, SavedSegment] = {}
+    held = {} if reuse is None else reuse
+    held_bytes = sum(segment.facts["bytes"] for segment in held.values())
 
     def encode_tensor(value: Tensor) -> dict[str, Any]:
-        node = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+        node = _kind(value)
         if value.nbytes < _SMALL:
             # Aligned, so that the bytes can be viewed in the tensor's own type.
             shared.write(bytes(-shared.size % 16))
@@ -182,9 +249,22 @@ def save_state(
         files[name] = file.close()
         return {"file": name, "offset": 0, "zlib": packed, **node}
 
+    def encode_segment(value: Segment) -> dict[str, Any]:
+        old = held.get(value.mark)
+        read = secrets.randbelow(max(1, held_bytes)) < _CHECKED
+        if old is not None and _serves(old, directory, read):
+            saved = old._replace(path=directory / old.path.name)
+        else:
+            saved = _write_segment(directory / f"{len(files):04d}-{token}.bin", value, compress)
+        files[saved.path.name] = saved.facts
+        segments[value.mark] = saved
+        return saved.node
+
     def encode(value: Any) -> Any:
         if isinstance(value, Tensor):
             return encode_tensor(value)
+        if isinstance(value, Segment):
+            return encode_segment(value)
         if isinstance(value, dict):
             return {"items": [[str(key), encode(item)] for key, item in value.items()]}
         if isinstance(value, list | tuple):
@@ -200,12 +280,58 @@ def save_state(
     finally:
         files[small] = shared.close()
     payload = json.dumps({"files": files, "tree": tree}, allow_nan=False).encode()
+    # The files have their names before the index has its own.
+    sync_directory(directory)
     write_file(directory / _INDEX, _framed(payload))
     # A new directory is an entry of its parent.
     sync_directory(directory.parent)
     for old in [*directory.glob("*.bin"), *directory.glob(f"{_INDEX}.*")]:
         if old.name not in files:
             old.unlink()
+    return segments
+
+
+def _write_segment(path: Path, segment: Segment, compress: bool) -> SavedSegment:
+    file, items = _File(path), []
+    try:
+        for key, value in segment.items():
+            file.write(bytes(-file.size % 16))
+            offset, packed = file.size, compress and value.nbytes > 0 and _shrinks(value)
+            file.write_tensor(value, packed)
+            place = {"file": path.name, "offset": offset, "zlib": packed}
+            if packed:
+                place["packed"] = file.size - offset
+            items.append([key, {**place, **_kind(value)}])
+    finally:
+        facts = file.close()
+    return SavedSegment(path, facts, {"items": items})
+
+
+def _serves(segment: SavedSegment, directory: Path, read: bool) -> bool:
+    """Gives a segment's file a name in another directory, if it is as it was written."""
+    target = directory / segment.path.name
+    try:
+        if segment.path.stat().st_size != segment.facts["bytes"]:
+            return False
+        if read:
+            _read(segment.path, segment.facts)
+        if target != segment.path:
+            _link(segment, target)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _link(segment: SavedSegment, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        os.link(segment.path, target)
+    except OSError:  # FAT and some network file systems have no links
+        copy = _File(target)
+        try:
+            copy.write(_read(segment.path, segment.facts).data)
+        finally:
+            copy.close()
 
 
 def _framed(payload: bytes) -> bytes:
@@ -291,19 +417,21 @@ def _read(path: Path, facts: dict[str, int]) -> np.ndarray:
 
 def _tensor(data: np.ndarray, node: dict[str, Any]) -> Tensor:
     dtype, dimensions, offset = getattr(torch, node["dtype"]), node["shape"], node["offset"]
-    numbers = [*dimensions, offset]
+    length = node.get("packed", len(data) - offset if type(offset) is int else offset)
+    numbers = [*dimensions, offset, length]
     if not isinstance(dtype, torch.dtype) or any(type(n) is not int or n < 0 for n in numbers):
         raise ValueError(f"The saved state is damaged: it holds no tensor of the kind {node}.")
     size = math.prod(dimensions) * dtype.itemsize
-    held = len(data) * _MOST_PACKED if node["zlib"] else len(data) - offset
-    if size > held:
+    held = length * _MOST_PACKED if node["zlib"] else length
+    if size > held or offset + length > len(data):
         raise ValueError(
             f"The saved state is damaged: a tensor of {size} bytes is not in a file of {len(data)}."
         )
     shape = torch.Size(dimensions)
     if size == 0:
         return torch.empty(shape, dtype=dtype)
-    data = _unpacked(data, size) if node["zlib"] else data[offset : offset + size]
+    data = data[offset : offset + length]
+    data = _unpacked(data, size) if node["zlib"] else data[:size]
     if size < _SMALL:
         data = np.array(data)  # free of its file
     return torch.from_numpy(data).view(dtype).view(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -14,11 +14,14 @@ from torchrl.data import TensorDictReplayBuffer
 
 from torchrl_dceo.data.distinct import DistinctSampler
 from torchrl_dceo.data.nstep import NStepReader
-from torchrl_dceo.data.persistence import copied, load_state, save_state
+from torchrl_dceo.data.persistence import Segment, copied, load_state, save_state
 from torchrl_dceo.data.samplers import SumTreeSampler, UniformStepSampler
 from torchrl_dceo.hashing import ObservationHash, combine, make_hash
 
 __all__ = ["NStepReplayBuffer"]
+
+_SEGMENT = 1 << 23  # bytes of rows in a segment
+_MOST_SEGMENTS = 256
 
 
 class NStepReplayBuffer(TensorDictReplayBuffer):
@@ -42,8 +45,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader (NStepReader): makes the transitions.
         uniform (UniformStepSampler): the sampler of :meth:`sample_uniform`.
         uniform_key (str, optional): under which samples hold a second, uniform batch. Default: none.
-        distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`, and of the batch under
-            ``uniform_key``. Default: none.
+        uniform_measure (str, optional): over what that batch is uniform, ``"visits"`` or ``"distinct"``. Default:
+            ``"visits"``.
+        distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`; it may be the buffer's own.
+            Default: none.
         observation_hash (callable, optional): which observations are the same, for ``distinct``. Default: their bytes.
         kwargs: what :class:`~torchrl.data.TensorDictReplayBuffer` takes.
 
@@ -61,6 +66,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         reader: NStepReader,
         uniform: UniformStepSampler,
         uniform_key: str | None = None,
+        uniform_measure: Literal["visits", "distinct"] = "visits",
         distinct: DistinctSampler | None = None,
         observation_hash: ObservationHash | None = None,
         **kwargs: Any,
@@ -68,6 +74,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         self._reader = reader
         self._uniform = uniform
         self.uniform_key = uniform_key
+        self._uniform_measure = uniform_measure
         self._distinct = distinct
         self._observation_hash = observation_hash or make_hash("exact")
         # Rows are read as one TensorDict: there is nothing to collate.
@@ -166,7 +173,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         info["index"] = index
         data = self._apply_transform(data)
         if self.uniform_key is not None:
-            draw = self.sample_uniform if self._distinct is None else self.sample_distinct
+            distinct = self._uniform_measure == "distinct"
+            draw = self.sample_distinct if distinct else self.sample_uniform
             data.set(self.uniform_key, draw(batch_size))
         return data, info
 
@@ -197,12 +205,13 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def sample_distinct(self, batch_size: int | None = None) -> TensorDictBase:
         """Draws a batch in which every distinct observation has the same chance, however often it was stored.
 
-        Of its rows each is as likely as the others. Needs ``uniform_measure="distinct"``. No importance weight is set.
+        Of its rows each is as likely as the others. Needs ``sampler="distinct"`` or ``uniform_measure="distinct"``. No
+        importance weight is set.
         """
         if self._distinct is None:
             raise RuntimeError(
                 "The buffer does not know which observations are distinct: build it with "
-                "make_replay_buffer(..., uniform_measure='distinct')."
+                "make_replay_buffer(..., sampler='distinct') or uniform_measure='distinct'."
             )
         return self._drawn_by(self._distinct, batch_size)
 
@@ -212,7 +221,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         if self._distinct is None:
             raise RuntimeError(
                 "The buffer does not count distinct observations: build it with "
-                "make_replay_buffer(..., uniform_measure='distinct')."
+                "make_replay_buffer(..., sampler='distinct') or uniform_measure='distinct'."
             )
         return self._distinct.num_distinct
 
@@ -255,6 +264,11 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 self._distinct._empty()
             self._bar_all()
 
+    @property
+    def _second_distinct(self) -> DistinctSampler | None:
+        """The distinct draw, where it is another than the buffer's own."""
+        return None if self._distinct is self._sampler else self._distinct
+
     def _layout(self) -> dict[str, Any]:
         ring = self._reader.ring
         return {
@@ -265,7 +279,21 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             **self._reader.columns.spec(),
         }
 
-    def _views(self) -> dict[str, Any]:
+    def _segments(self, rows: dict[str, Tensor], filled: int) -> list[Segment]:
+        """The rows in parts that are the same from one checkpoint to the next, save those that were written."""
+        ring, storage = self._reader.ring, self._writer.storage
+        row = sum(value[:, :1].nbytes for value in rows.values())  # of all streams
+        target = max(_SEGMENT, row * ring.rows_per_stream // _MOST_SEGMENTS)
+        length = -(-target // max(1, row))
+        return [
+            Segment(
+                {key: value[:, start : start + length] for key, value in rows.items()},
+                (storage.edits, ring.mark(start, min(start + length, filled))),
+            )
+            for start in range(0, filled, length)
+        ]
+
+    def _views(self, segments: bool = False) -> dict[str, Any]:
         ring = self._reader.ring
         filled = min(int(ring.head.max()), ring.rows_per_stream)
         shape = (ring.num_streams, ring.rows_per_stream)
@@ -277,28 +305,32 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         for stream in (ring.head < filled).nonzero()[0]:
             for value in rows.values():
                 value[stream, ring.head[stream] :] = 0
+        second = self._second_distinct
         return {
             "layout": self._layout(),
             "n_steps": self.n_steps,
             "gamma": self.gamma,
             "batch_size": self._batch_size,
-            "rows": rows,
+            "rows": self._segments(rows, filled) if segments else rows,
             "writer": self._writer.state_dict(),
             "sampler": self._sampler.state_dict(),
             "uniform": self._uniform.state_dict(),
-            **({} if self._distinct is None else {"distinct": self._distinct.state_dict()}),
+            **({} if second is None else {"distinct": second.state_dict()}),
             "transform": dict(self._transform.state_dict()),
         }
 
-    def state_dict(self, *, copy: bool = True) -> dict[str, Any]:
+    def state_dict(self, *, copy: bool = True, segments: bool = False) -> dict[str, Any]:
         """The whole state: nested dictionaries of plain values and of tensors.
 
         Keyword Args:
             copy (bool, optional): ``False`` for the tensors themselves instead of copies, which need no further
                 memory but are only good until the next step is written. Default: ``True``.
+            segments (bool, optional): give the rows in parts, so that those that stay as they are need not be written
+                again (:class:`~torchrl_dceo.data.persistence.Segment`). Default: ``False``.
         """
         with self._replay_lock, self._write_lock:
-            return copied(self._views()) if copy else self._views()
+            views = self._views(segments)
+            return copied(views) if copy else views
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state into a buffer built with the same arguments.
@@ -319,18 +351,25 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                 ".".join(key) if isinstance(key, tuple) else key: key
                 for key in [*self._reader.columns.keys(), "reward", "end"]
             }
-            rows = {names[name]: value for name, value in state_dict["rows"].items()}
-            if rows and not writer.tensors:
-                writer.storage.allocate({key: value[:, 0] for key, value in rows.items()})
-            writer.check_rows({key: value.flatten(0, 1) for key, value in rows.items()})
-            for key, value in rows.items():
-                target = writer.tensors[key].unflatten(0, (ring.num_streams, ring.rows_per_stream))
-                target[:, : value.shape[1]] = value
+            saved, start = state_dict["rows"], 0
+            for part in [saved] if isinstance(saved, dict) else saved:
+                rows = {names[name]: value for name, value in part.items()}
+                if rows and not writer.tensors:
+                    writer.storage.allocate({key: value[:, 0] for key, value in rows.items()})
+                writer.check_rows({key: value.flatten(0, 1) for key, value in rows.items()})
+                stop = start
+                for key, value in rows.items():
+                    target = writer.tensors[key].unflatten(
+                        0, (ring.num_streams, ring.rows_per_stream)
+                    )
+                    stop = start + value.shape[1]
+                    target[:, start:stop] = value
+                start = stop
             writer.load_state_dict(state_dict["writer"])
             self._sampler.load_state_dict(state_dict["sampler"])
             self._uniform.load_state_dict(state_dict["uniform"])
-            if self._distinct is not None:
-                self._distinct.load_state_dict(state_dict["distinct"])
+            if self._second_distinct is not None:
+                self._second_distinct.load_state_dict(state_dict["distinct"])
             self._transform.load_state_dict(state_dict["transform"])
             self._batch_size = state_dict["batch_size"]
             self.n_steps, self.gamma = state_dict["n_steps"], state_dict["gamma"]

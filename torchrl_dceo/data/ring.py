@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,8 @@ import torch
 from torch import Tensor
 
 __all__ = ["RingUpdate", "StreamRing"]
+
+_HISTORIES = itertools.count()
 
 
 class RingUpdate(NamedTuple):
@@ -77,6 +81,7 @@ class StreamRing:
 
     def clear(self) -> None:
         """Forgets all rows."""
+        self._history = next(_HISTORIES)
         streams, rows = self.num_streams, self.num_streams * self.rows_per_stream
         # Rows and steps are counted from the first one ever written; the ring takes them modulo its length.
         self.head = np.zeros(streams, dtype=np.int64)  # rows written
@@ -251,12 +256,23 @@ class StreamRing:
         back = np.minimum(np.arange(self.frame_stack - 1, -1, -1), self.age[rows][:, None])
         return (rows[:, None] - base - back) % length + base
 
+    def mark(self, start: int, stop: int) -> Hashable:
+        """Stands for what the rows ``start`` to ``stop`` of all streams hold: equal as long as none is written.
+
+        Rows are written in order and not changed before the head comes round again, so that how many were ever written
+        into a range says which they are, until the ring is cleared or loaded.
+        """
+        rounds, place = np.divmod(self.head, self.rows_per_stream)
+        written = rounds * (stop - start) + np.clip(place - start, 0, stop - start)
+        return self._history, start, stop, written.tobytes()
+
     def state_dict(self) -> dict[str, Any]:
         """The state as plain tensors (not copies)."""
         return {name: torch.from_numpy(getattr(self, name)) for name in self._STATE}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a state taken from a ring of the same shape."""
+        self._history = next(_HISTORIES)
         for name in self._STATE:
             getattr(self, name)[:] = state_dict[name].numpy()
         self._count()

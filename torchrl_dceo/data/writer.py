@@ -59,6 +59,7 @@ class RowStorage(Storage):
         self.in_files = in_files
         self.scratch_dir = None if scratch_dir is None else Path(scratch_dir)
         self.tensors: dict[NestedKey, Tensor] = {}
+        self.edits = 0  # writes that the ring knows nothing of
         self._maps: list[MemoryMappedTensor] = []  # what keeps the mappings open
 
     def allocate(self, rows: dict[NestedKey, Tensor]) -> None:
@@ -89,6 +90,7 @@ class RowStorage(Storage):
         set_cursor: bool = True,
     ) -> None:
         """Writes rows."""
+        self.edits += 1
         entries = {key: data.get(key) for key in data.keys(True, True)}
         if not self.tensors:
             single = isinstance(cursor, int)
@@ -120,6 +122,7 @@ class RowStorage(Storage):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the rows of a storage of the same columns."""
+        self.edits += 1
         for key, value in self.tensors.items():
             value.copy_(state_dict[key if isinstance(key, str) else ".".join(key)])
 

@@ -28,7 +28,7 @@ from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
 from torchrl_dceo.envs.gym import make_gym_env
-from torchrl_dceo.envs.transforms import Coverage, StateCounts, num_states
+from torchrl_dceo.envs.transforms import Coverage, RowTransform, StateCounts, num_states
 from torchrl_dceo.settings import choices
 
 __all__ = [
@@ -57,6 +57,7 @@ class _World(NamedTuple):
 
     build: Callable[..., EnvBase]
     settings: frozenset[str]
+    records: Callable[[EnvBase], list[RowTransform]] = lambda env: []  # appended where visits are
 
 
 def _settings_of(kind: type) -> set[str]:
@@ -95,14 +96,18 @@ def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
 
 
 def _side_by_side(
-    name: str, make: Callable[[], EnvBase], batch_size: torch.Size, parallel: bool
+    name: str,
+    make: Callable[[], EnvBase],
+    batch_size: torch.Size,
+    parallel: bool,
+    serial: type[SerialEnv] = SerialEnv,
 ) -> EnvBase:
     """Environments that cannot batch themselves: one as it is, several in this process or in one each."""
     if not batch_size:
         return make()
     if len(batch_size) > 1:
         raise ValueError(f"{name} runs in one batch dimension, got batch_size {list(batch_size)}")
-    return (ParallelEnv if parallel else SerialEnv)(batch_size[0], make)
+    return (ParallelEnv if parallel else serial)(batch_size[0], make)
 
 
 def _minigrid(name: str) -> _World:
@@ -134,10 +139,10 @@ def _miniworld(name: str) -> _World:
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
-        from torchrl_dceo.envs.gym import MiniWorldEnv3D
+        from torchrl_dceo.envs.gym import MiniWorldEnv3D, SerialWorlds
 
         make = functools.partial(MiniWorldEnv3D, short, **settings)
-        return _side_by_side(short, make, batch_size, parallel)
+        return _side_by_side(short, make, batch_size, parallel, serial=SerialWorlds)
 
     names = _settings_of(WORLDS[short]) - {"render_mode"}
     return _World(build, frozenset(names | {"parallel"}))
@@ -150,7 +155,7 @@ def _gym_id(name: str) -> str:
 def _atari(name: str) -> _World:
     # ale-py is only imported when a game is asked for.
     from torchrl_dceo.envs.atari import rom_path
-    from torchrl_dceo.envs.atari.env import AtariEnv
+    from torchrl_dceo.envs.atari.env import AtariEnv, PlayerRecord
 
     game = name.removeprefix(_ATARI_PREFIX)
     rom_path(game)  # or an error that names the game that was meant
@@ -169,8 +174,12 @@ def _atari(name: str) -> _World:
                 raise ValueError(f"vector=True does not offer {setting}: leave it out")
         return AtariVectorEnv(game, batch_size=batch_size, num_threads=num_threads, **settings)
 
+    def records(env: EnvBase) -> list[RowTransform]:
+        known = isinstance(env, AtariEnv) and env.positions is not None
+        return [PlayerRecord(env.num_states)] if known else []
+
     names = _settings_of(AtariEnv) | {"vector", "num_threads", "clip_rewards"}
-    return _World(build, frozenset(names - {"game"}))
+    return _World(build, frozenset(names - {"game"}), records)
 
 
 _TORCH_WORLDS: dict[str, Callable[[], _World]] = {
@@ -410,6 +419,8 @@ def make_env(
         chain.append(visits.clone())
     elif visits is not None:
         chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
+    if visits is not None:
+        chain += world.records(base)
     env = TransformedEnv(base, Compose(*chain))
     env.__dict__[_RECIPE] = recipe
     return env

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
+import numpy as np
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import (
     CatFrames,
@@ -20,15 +22,10 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
+from torchrl_dceo._fast import is_fast
 from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, draw_tiles
-from torchrl_dceo.envs.prepare import (
-    Layout,
-    ObservationReader,
-    PreparedEnv,
-    append_visits,
-    as_torchrl,
-    prepare_env,
-)
+from torchrl_dceo.envs.observations import Layout, ObservationReader, as_torchrl
+from torchrl_dceo.envs.prepare import PreparedEnv, append_visits, prepare_env
 from torchrl_dceo.envs.transforms import ActionNoise, StateCounts
 from torchrl_dceo.settings import choices, imported
 
@@ -41,6 +38,7 @@ __all__ = [
     "MiniGridWorldEnv",
     "MiniWorldEnv3D",
     "OptionActionWrapper",
+    "SerialWorlds",
     "make_gym_env",
 ]
 
@@ -232,6 +230,7 @@ class OptionActionWrapper(gymnasium.Wrapper):
         self.num_options = options.num_options if num_options is None else num_options
         self.option_duration, self.gamma = option_duration, gamma
         self.num_primitive = int(env.action_space.n)
+        self._first = int(env.action_space.start)
         self.action_space = gymnasium.spaces.Discrete(self.num_primitive + self.num_options)
         self._formatted = ObservationReader(env, layout)
         self._observation: Any = None
@@ -253,7 +252,8 @@ class OptionActionWrapper(gymnasium.Wrapper):
         total, discount, steps = 0.0, 1.0, 0
         while True:
             chosen = int(action) if option < 0 else self._option_action(option)
-            self._observation, reward, terminated, truncated, info = self.env.step(chosen)
+            stepped = self.env.step(self._first + chosen)
+            self._observation, reward, terminated, truncated, info = stepped
             total, discount, steps = (
                 total + discount * float(reward),
                 discount * self.gamma,
@@ -312,6 +312,33 @@ class GymWorldEnv(GymEnv):
         """Restores what :meth:`get_env_state` returned: the run continues as if never interrupted."""
         arrays = {key: value.cpu().numpy().copy() for key, value in state.items()}
         self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
+
+
+class SerialWorlds(SerialEnv):
+    """``SerialEnv`` of several :class:`GymWorldEnv`: a step goes to the worlds themselves, without a tensordict each.
+
+    The transitions are those of ``SerialEnv``, whose own path is taken while the fast paths are switched off.
+
+    Args:
+        num_workers (int): how many.
+        make (callable): builds one :class:`GymWorldEnv`, without a wrapper of gymnasium that changes steps.
+    """
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if not is_fast() or tensordict.get("_step", None) is not None:
+            return super()._step(tensordict)
+        envs: list[GymWorldEnv] = self._envs
+        actions = tensordict.get("action").tolist()
+        results = [env.world.step(action) for env, action in zip(envs, actions, strict=True)]
+        observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
+        entries: dict[str, Any] = {
+            key: torch.from_numpy(np.stack([seen[key] for seen in observations]))
+            for key in observations[0]
+        }
+        ended, cut = (torch.tensor(flags).unsqueeze(-1) for flags in (terminated, truncated))
+        entries |= {"reward": torch.tensor(rewards, dtype=torch.float32).unsqueeze(-1)}
+        entries |= {"done": ended | cut, "terminated": ended, "truncated": cut}
+        return TensorDict(entries, self.batch_size, device=self.device)
 
 
 class MiniGridWorldEnv(GymWorldEnv):

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium
 import torch
-from tensordict import TensorDict, TensorDictBase
-from tensordict.utils import NestedKey, unravel_key
+from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.data import (
-    Binary,
-    Bounded,
-    Categorical,
-    Composite,
-    MultiCategorical,
-    MultiOneHot,
-    NonTensor,
-    OneHot,
-    TensorSpec,
-    Unbounded,
-)
+from torchrl.data import Binary, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot
 from torchrl.envs import (
     CatFrames,
     Compose,
@@ -33,29 +21,31 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
-from torchrl_dceo.envs.table_env import TableEnv
-from torchrl_dceo.envs.transforms import Coverage, StateCounts, find_transform, num_states
+from torchrl_dceo.envs.observations import (
+    Layout,
+    ObservationFormat,
+    as_torchrl,
+    observation_chain,
+)
+from torchrl_dceo.envs.transforms import (
+    CategoricalAction,
+    Coverage,
+    StateCounts,
+    find_transform,
+    num_states,
+)
 from torchrl_dceo.hashing import ObservationHash, combine, make_hash
 
 __all__ = [
-    "CategoricalAction",
     "HashedState",
-    "ObservationFormat",
     "PreparedEnv",
     "RewardFree",
+    "append_visits",
     "frame_stack_of",
     "prepare_env",
 ]
 
-Layout = Literal["auto", "chw", "hwc"]
 _SUPPORTED = "supported are discrete actions, one of n, under the entry 'action'"
-# Written by transforms and by this package's environments; nothing that an agent looks at.
-_NOT_OBSERVED = {
-    "coverage", "episode_reward", "is_init", "option", "pose", "position", "ram", "state_id", "step_count", "traj_ids",
-}  # fmt: skip
-_FEW_CHANNELS = 4
-# Numbers of an image that is still read as part of a vector, together with other entries.
-_SMALL_IMAGE = 2000
 # Places of the table of visits of an environment without state_id: of n states about n²/2²¹ pairs share one.
 _HASH_BITS = 20
 _NUM_HASHES = 2**_HASH_BITS
@@ -65,152 +55,6 @@ _CACHE = "_torchrl_dceo_prepared"
 
 class PreparedEnv(TransformedEnv):
     """An environment with all that agents need, as :func:`prepare_env` returns it."""
-
-
-class CategoricalAction(Transform):
-    """Makes a one-hot action a categorical one: the policy writes an index, the environment reads a one-hot vector.
-
-    Keyword Args:
-        action_key (NestedKey, optional): Default: ``"action"``.
-
-    Examples:
-        >>> from torchrl.envs import GymEnv, TransformedEnv
-        >>> from torchrl_dceo.envs.prepare import CategoricalAction
-        >>> env = TransformedEnv(GymEnv("CartPole-v1"), CategoricalAction())
-        >>> env.action_spec.space.n, env.rollout(3)["action"].shape
-        (2, torch.Size([3]))
-    """
-
-    def __init__(self, *, action_key: NestedKey = "action") -> None:
-        super().__init__(in_keys_inv=[action_key], out_keys_inv=[action_key])
-        self._num_actions = 0
-        self._dtype = torch.int64
-
-    def transform_input_spec(self, input_spec: Composite) -> Composite:
-        """Replaces the spec of the action."""
-        key = unravel_key(("full_action_spec", self.in_keys_inv[0]))
-        one_hot = input_spec[key]
-        self._num_actions, self._dtype = int(one_hot.space.n), one_hot.dtype
-        input_spec[key] = Categorical(
-            self._num_actions, shape=one_hot.shape[:-1], dtype=torch.int64, device=one_hot.device
-        )
-        return input_spec
-
-    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        key = self.in_keys_inv[0]
-        action = tensordict.get(key, None)
-        if action is None:  # a reset comes without action
-            return tensordict
-        if not self._num_actions:
-            spec = self.parent.full_action_spec[key]
-            self._num_actions, self._dtype = int(spec.space.n), spec.dtype
-        one_hot = torch.nn.functional.one_hot(action, self._num_actions)
-        return tensordict.set(key, one_hot.to(self._dtype))
-
-
-class ObservationFormat(Transform):
-    """Turns an environment's entries into the one that networks read: ``pixels`` or ``observation``.
-
-    An image becomes ``uint8 [*, C, H, W]`` under ``pixels``. Everything else becomes one float vector under
-    ``observation``: entries flattened and put side by side, indices as one-hot vectors. The entries that it is made of
-    are no longer shown.
-
-    Args:
-        in_keys (sequence of NestedKey): the entries to read: one image, or any number of others.
-
-    Keyword Args:
-        image (bool): whether they are an image.
-        layout (str, optional): of the image: ``"chw"``, ``"hwc"`` or ``"hw"``.
-
-    Examples:
-        >>> from torchrl.envs import GymEnv, TransformedEnv
-        >>> from torchrl_dceo.envs.prepare import ObservationFormat
-        >>> base = GymEnv("FrozenLake-v1", categorical_action_encoding=True)
-        >>> env = TransformedEnv(base, ObservationFormat(["observation"], image=False))
-        >>> env.reset()["observation"].sum()  # one of 16 squares
-        tensor(1.)
-    """
-
-    def __init__(
-        self,
-        in_keys: Sequence[NestedKey],
-        *,
-        image: bool,
-        layout: Literal["chw", "hwc", "hw"] = "chw",
-    ) -> None:
-        self.image, self.layout = image, layout
-        super().__init__(in_keys=list(in_keys), out_keys=["pixels" if image else "observation"])
-        self._specs: list[TensorSpec] | None = None
-
-    def _reset(
-        self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
-    ) -> TensorDictBase:
-        return self._call(tensordict_reset)
-
-    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        if self._specs is None:
-            spec = self.parent.full_observation_spec
-            self._specs = [spec[key] for key in self.in_keys]
-        num_batch = len(next_tensordict.batch_size)
-        values = [next_tensordict.get(key) for key in self.in_keys]
-        if self.image:
-            out = _as_image(values[0], self._specs[0], self.layout)
-        else:
-            parts = zip(values, self._specs, strict=True)
-            out = torch.cat([_as_vector(value, spec, num_batch) for value, spec in parts], -1)
-        for key in self.in_keys:
-            next_tensordict.pop(key if isinstance(key, str) else key[0], None)
-        return next_tensordict.set(self.out_keys[0], out)
-
-    @property
-    def whole_numbers(self) -> bool:
-        """Whether all entries that it reads are whole numbers."""
-        spec = self.parent.full_observation_spec
-        return not any(spec[key].dtype.is_floating_point for key in self.in_keys)
-
-    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        """Replaces the entries by the one that is made of them."""
-        specs = [observation_spec[key] for key in self.in_keys]
-        num_batch = len(observation_spec.shape)
-        if self.image:
-            shape = _as_image(specs[0].zero(), specs[0], self.layout).shape
-            out = Bounded(0, 255, shape=shape, dtype=torch.uint8, device=specs[0].device)
-        else:
-            parts = [_as_vector(spec.zero(), spec, num_batch) for spec in specs]
-            shape = torch.cat(parts, -1).shape
-            out = Unbounded(shape=shape, dtype=torch.float32, device=specs[0].device)
-        for key in self.in_keys:
-            name = key if isinstance(key, str) else key[0]
-            if name in observation_spec.keys():
-                del observation_spec[name]
-        observation_spec[self.out_keys[0]] = out
-        return observation_spec
-
-
-def _as_image(value: Tensor, spec: TensorSpec, layout: str) -> Tensor:
-    if layout == "hwc":
-        value = value.movedim(-1, -3)
-    elif layout == "hw":
-        value = value.unsqueeze(-3)
-    if value.dtype is torch.uint8:
-        return value
-    if value.dtype is torch.bool:
-        return value.to(torch.uint8) * 255
-    low, high = spec.space.low.min(), spec.space.high.max()
-    if value.is_floating_point():
-        return ((value - low) * (255 / (high - low))).round().to(torch.uint8)
-    return (value - low.to(value.dtype)).to(torch.uint8)
-
-
-def _is_index(spec: TensorSpec) -> bool:
-    # TorchRL's Binary and MultiCategorical are kinds of Categorical.
-    return isinstance(spec, Categorical) and not isinstance(spec, Binary | MultiCategorical)
-
-
-def _as_vector(value: Tensor, spec: TensorSpec, num_batch: int) -> Tensor:
-    if _is_index(spec):
-        value = torch.nn.functional.one_hot(value.long(), int(spec.space.n))
-    return value.reshape(*value.shape[:num_batch], -1).to(torch.float32)
 
 
 class HashedState(Transform):
@@ -325,7 +169,7 @@ def frame_stack_of(env: EnvBase, key: NestedKey) -> CatFrames | None:
 
 
 def prepare_env(
-    env: EnvBase | gymnasium.Env,
+    env: EnvBase | gymnasium.Env | gymnasium.vector.VectorEnv,
     *,
     observation: NestedKey | Sequence[NestedKey] | None = None,
     layout: Layout = "auto",
@@ -342,7 +186,7 @@ def prepare_env(
     and :func:`~torchrl_dceo.training.train` call this themselves: call it only to choose.
 
     Args:
-        env (EnvBase or gymnasium.Env): with discrete actions.
+        env (EnvBase, gymnasium.Env or gymnasium.vector.VectorEnv): with discrete actions.
 
     Keyword Args:
         observation (NestedKey or sequence of NestedKey, optional): the entries to read. Default: ``pixels``, or
@@ -367,12 +211,12 @@ def prepare_env(
     """
     if visits not in (None, "counts", "coverage") and not isinstance(visits, StateCounts):
         raise ValueError(f"visits must be 'counts', 'coverage' or a StateCounts, got {visits!r}")
-    prepared = env if isinstance(env, PreparedEnv) else env.__dict__.get(_CACHE)
+    prepared = env if isinstance(env, PreparedEnv) else getattr(env, "__dict__", {}).get(_CACHE)
     if prepared is None:
         base = as_torchrl(env)
         chain = [
             *_action_chain(base),
-            *_observation_chain(base, observation, layout),
+            *observation_chain(base, observation, layout),
             *([RewardFree()] if reward_free else []),
             *_bookkeeping(base),
             *transforms,
@@ -389,40 +233,6 @@ def prepare_env(
     if visits is not None:
         append_visits(prepared, visits)
     return prepared
-
-
-class ObservationReader:
-    """Turns single observations of a Gymnasium environment into what agents see of it, without stepping it.
-
-    Args:
-        env (gymnasium.Env): the environment.
-        layout (str, optional): of images, see :func:`prepare_env`. Default: ``"auto"``.
-
-    Examples:
-        >>> import gymnasium
-        >>> from torchrl_dceo.envs.prepare import ObservationReader
-        >>> env = gymnasium.make("CartPole-v1")
-        >>> ObservationReader(env)(env.reset(seed=0)[0])["observation"].shape
-        torch.Size([4])
-    """
-
-    def __init__(self, env: gymnasium.Env, layout: Layout = "auto") -> None:
-        self._torchrl: Any = as_torchrl(env)
-        chain = _observation_chain(self._torchrl, None, layout)
-        self._format: ObservationFormat | None = None
-        if chain:
-            self._format = chain[0]
-            spec = self._torchrl.full_observation_spec
-            self._format._specs = [spec[key] for key in self._format.in_keys]
-
-    def __call__(self, observation: Any) -> TensorDict:
-        """The entry ``pixels`` or ``observation``."""
-        if isinstance(observation, dict):
-            spec = self._torchrl.full_observation_spec
-            observation = {key: observation[key] for key in observation if key in spec.keys()}
-        entries = self._torchrl.read_obs(observation)
-        data = TensorDict(entries, batch_size=[])
-        return data if self._format is None else self._format._call(data)
 
 
 def append_visits(env: TransformedEnv, visits: Literal["counts", "coverage"] | StateCounts) -> None:
@@ -446,36 +256,6 @@ def append_visits(env: TransformedEnv, visits: Literal["counts", "coverage"] | S
         env.append_transform((StateCounts if visits == "counts" else Coverage)(states))
 
 
-def as_torchrl(env: EnvBase | gymnasium.Env) -> EnvBase:
-    """A Gymnasium environment under TorchRL, without entries that are no numbers; a TorchRL environment as it is."""
-    if isinstance(env, EnvBase):
-        return env
-    if not isinstance(env, gymnasium.Env):
-        raise TypeError(
-            f"an environment must be TorchRL's EnvBase or gymnasium.Env, got {type(env).__name__}"
-        )
-    from torchrl.envs import GymWrapper
-
-    return GymWrapper(_numeric(env), categorical_action_encoding=True, device="cpu")
-
-
-def _numeric(env: gymnasium.Env) -> gymnasium.Env:
-    """Without texts, such as the mission of MiniGrid: TorchRL has no spec for them, and networks cannot read them."""
-    space = env.observation_space
-    if not isinstance(space, gymnasium.spaces.Dict):
-        return env
-    numbers = {
-        key: sub for key, sub in space.items() if not isinstance(sub, gymnasium.spaces.Text)
-        and type(sub).__name__ != "MissionSpace"
-    }  # fmt: skip
-    if len(numbers) == len(space.spaces):
-        return env
-    kept = gymnasium.spaces.Dict(numbers)
-    return gymnasium.wrappers.TransformObservation(
-        env, lambda entries: {key: entries[key] for key in numbers}, kept
-    )
-
-
 def _action_chain(env: EnvBase) -> list[Transform]:
     specs = dict(env.full_action_spec.items(True, True))
     if set(specs) != {"action"}:
@@ -484,13 +264,14 @@ def _action_chain(env: EnvBase) -> list[Transform]:
         )
     spec = specs["action"]
     shape = list(spec.shape[len(env.batch_size) :])
+    one = isinstance(spec, Categorical) and shape in ([], [1])
     if isinstance(spec, MultiCategorical | MultiOneHot | Binary) or (
-        isinstance(spec, Categorical) and shape
+        isinstance(spec, Categorical) and not one
     ):
         raise ValueError(
             f"several discrete actions at once (shape {shape}) are not supported: {_SUPPORTED}"
         )
-    if isinstance(spec, OneHot):
+    if isinstance(spec, OneHot) or (one and shape):
         return [CategoricalAction()]
     if not isinstance(spec, Categorical):
         raise ValueError(f"continuous actions of shape {shape} are not supported: {_SUPPORTED}")
@@ -499,9 +280,18 @@ def _action_chain(env: EnvBase) -> list[Transform]:
 
 def _bookkeeping(env: EnvBase) -> list[Transform]:
     entries = set(env.full_observation_spec.keys(True, True))
-    if len(list(env.full_reward_spec.keys(True, True))) != 1:
+    rewards = dict(env.full_reward_spec.items(True, True))
+    one = torch.Size([*env.batch_size, 1])
+    if set(rewards) != {"reward"} or rewards["reward"].shape != one:
+        named = {str(key): list(spec.shape) for key, spec in rewards.items()}
         raise ValueError(
-            f"one reward per step is supported, got {sorted(map(str, env.full_reward_spec.keys(True, True)))}"
+            f"rewards {named} are not supported: supported is one number a step under the entry 'reward', of shape "
+            f"{list(one)}"
+        )
+    if "done" not in env.full_done_spec.keys():
+        raise ValueError(
+            "an end of episodes under "
+            f"{', '.join(map(repr, map(str, env.done_keys)))} is not supported: supported is the entry 'done'"
         )
     chain: list[Transform] = []
     if "is_init" not in entries:
@@ -509,107 +299,3 @@ def _bookkeeping(env: EnvBase) -> list[Transform]:
     if "episode_reward" not in entries:
         chain.append(RewardSum())
     return chain
-
-
-def _observation_chain(
-    env: EnvBase, chosen: NestedKey | Sequence[NestedKey] | None, layout: Layout
-) -> list[ObservationFormat]:
-    if layout not in ("auto", "chw", "hwc"):
-        raise ValueError(f"layout must be 'auto', 'chw' or 'hwc', got {layout!r}")
-    innermost = env
-    while isinstance(innermost, TransformedEnv):
-        innermost = innermost.base_env
-    # The images of this package's maps are [C, H, W], however small.
-    if chosen is None and layout == "auto" and isinstance(innermost, TableEnv):
-        layout = "chw"
-    leaves = {
-        key: spec
-        for key, spec in env.full_observation_spec.items(True, True)
-        if (key if isinstance(key, str) else key[0]) not in _NOT_OBSERVED
-        and not isinstance(spec, NonTensor)
-    }
-    keys = _chosen_keys(leaves, chosen, len(env.batch_size))
-    image = _is_image(leaves[keys[0]], len(env.batch_size)) and len(keys) == 1
-    if not image:
-        done = keys == ["observation"] and _is_plain_vector(
-            leaves["observation"], len(env.batch_size)
-        )
-        return [] if done else [ObservationFormat(keys, image=False)]
-    spec, key = leaves[keys[0]], keys[0]
-    shape = spec.shape[len(env.batch_size) :]
-    found = "hw" if len(shape) == 2 else _layout_of(shape, key) if layout == "auto" else layout
-    if found == "chw" and spec.dtype is torch.uint8 and key == "pixels":
-        return []
-    _check_image_range(spec, key)
-    return [ObservationFormat(keys, image=True, layout=found)]
-
-
-def _chosen_keys(
-    leaves: dict[Any, TensorSpec],
-    chosen: NestedKey | Sequence[NestedKey] | None,
-    num_batch: int,
-) -> list[NestedKey]:
-    if chosen is not None:
-        keys = [chosen] if isinstance(chosen, str | tuple) else list(chosen)
-        for key in keys:
-            if key not in leaves:
-                raise ValueError(
-                    f"this environment has no observation {key!r}; it has {sorted(map(str, leaves))}"
-                )
-        return keys
-    if not leaves:
-        raise ValueError("this environment has no observation that a network could read")
-    for key in ("pixels", "observation"):
-        if key in leaves:
-            return [key]
-    images = [key for key, spec in leaves.items() if _is_image(spec, num_batch)]
-    sizes = [leaves[key].shape[num_batch:].numel() for key in images]
-    if len(leaves) > 1 and images and max(sizes) > _SMALL_IMAGE:
-        key = images[sizes.index(max(sizes))]
-        others = ", ".join(repr(str(other)) for other in leaves if other != key)
-        warnings.warn(
-            f"agents read the image {key!r} and leave out {others}: prepare_env(env, observation=[…]) chooses others",
-            stacklevel=4,
-        )
-        return [key]
-    return sorted(leaves, key=str)
-
-
-def _is_image(spec: TensorSpec, num_batch: int) -> bool:
-    num_dims = len(spec.shape) - num_batch
-    if isinstance(spec, Categorical | OneHot):
-        return False
-    return num_dims == 3 or (num_dims == 2 and spec.dtype is torch.uint8)
-
-
-def _is_plain_vector(spec: TensorSpec, num_batch: int) -> bool:
-    return len(spec.shape) == num_batch + 1 and spec.dtype is torch.float32
-
-
-def _check_image_range(spec: TensorSpec, key: NestedKey) -> None:
-    if spec.dtype in (torch.uint8, torch.bool):
-        return
-    space = spec.space
-    low, high = (None, None) if space is None else (space.low.min(), space.high.max())
-    if (
-        low is None
-        or not (high - low).isfinite()
-        or (not spec.dtype.is_floating_point and high - low > 255)
-    ):
-        raise ValueError(
-            f"the image {key!r} is {spec.dtype} without bounds: give it uint8 values, or a spec with the bounds of its "
-            "values, e.g. Bounded(0, 1, …)"
-        )
-
-
-def _layout_of(shape: Sequence[int], key: NestedKey) -> Literal["chw", "hwc"]:
-    """Where the channels are: few of them, and the two sides of an image are often equal."""
-    first, middle, last = shape
-    chw = (first <= _FEW_CHANNELS) + (middle == last)
-    hwc = (last <= _FEW_CHANNELS) + (first == middle)
-    if chw == hwc:
-        raise ValueError(
-            f"the shape {list(shape)} of the image {key!r} does not say where its channels are: "
-            "prepare_env(env, layout='hwc') or layout='chw' (env.layout=hwc on the command line)"
-        )
-    return "chw" if chw > hwc else "hwc"

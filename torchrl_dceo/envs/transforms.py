@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import torch
 from tensordict import MemoryMappedTensor, TensorDictBase
-from tensordict.utils import NestedKey
+from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor
-from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.data import Categorical, Composite, OneHot, Unbounded
 from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
 
 __all__ = [
     "ActionNoise",
+    "CategoricalAction",
     "Coverage",
+    "RowTransform",
     "SharedTable",
     "StateCounts",
     "find_transform",
     "num_states",
+    "transforms_of",
 ]
 
 try:
@@ -138,13 +142,34 @@ def find_transform(env: EnvBase, kind: type[_T]) -> _T | None:
         >>> find_transform(env, StateCounts).counts.sum()
         tensor(11)
     """
+    return next(transforms_of(env, kind), None)
+
+
+def transforms_of(env: EnvBase, kind: type[_T]) -> Iterator[_T]:
+    """The transforms of that kind in a (transformed) environment, the outermost environment's first.
+
+    Examples:
+        >>> from torchrl.envs import InitTracker, RewardSum, TransformedEnv
+        >>> from torchrl_dceo.envs import RubiksCubeEnv
+        >>> from torchrl_dceo.envs.transforms import transforms_of
+        >>> env = TransformedEnv(TransformedEnv(RubiksCubeEnv(), InitTracker()), RewardSum())
+        >>> len(list(transforms_of(env, InitTracker)))
+        1
+    """
     while isinstance(env, TransformedEnv):
         chain = env.transform
         for transform in chain.transforms if isinstance(chain, Compose) else (chain,):
             if isinstance(transform, kind):
-                return transform
+                yield transform
         env = env.base_env
-    return None
+
+
+class RowTransform(Transform):
+    """A transform that has numbers for the log of a run: the trainer adds :meth:`row` to each row."""
+
+    def row(self) -> dict[str, float]:
+        """The numbers, by column; what is counted per row begins anew. Here: none."""
+        return {}
 
 
 class StateCounts(Transform):
@@ -382,3 +407,44 @@ class ActionNoise(Transform):
     def set_extra_state(self, state: Tensor) -> None:
         """Restores the generator."""
         self._generator.set_state(state.cpu())
+
+
+class CategoricalAction(Transform):
+    """Makes a one-hot action, or an index of shape ``[*, 1]``, a plain index: the policy writes one number.
+
+    Keyword Args:
+        action_key (NestedKey, optional): Default: ``"action"``.
+
+    Examples:
+        >>> from torchrl.envs import GymEnv, TransformedEnv
+        >>> from torchrl_dceo.envs.transforms import CategoricalAction
+        >>> env = TransformedEnv(GymEnv("CartPole-v1"), CategoricalAction())
+        >>> env.action_spec.space.n, env.rollout(3)["action"].shape
+        (2, torch.Size([3]))
+    """
+
+    def __init__(self, *, action_key: NestedKey = "action") -> None:
+        super().__init__(in_keys_inv=[action_key], out_keys_inv=[action_key])
+        self._own_spec: Any = None  # the environment's
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """Replaces the spec of the action."""
+        key = unravel_key(("full_action_spec", self.in_keys_inv[0]))
+        own = self._own_spec = input_spec[key]
+        input_spec[key] = Categorical(
+            int(own.space.n), shape=own.shape[:-1], dtype=torch.int64, device=own.device
+        )
+        return input_spec
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        key = self.in_keys_inv[0]
+        action = tensordict.get(key, None)
+        if action is None:  # a reset comes without action
+            return tensordict
+        if self._own_spec is None:
+            self._own_spec = self.parent.full_action_spec[key]
+        if isinstance(self._own_spec, OneHot):
+            action = torch.nn.functional.one_hot(action, int(self._own_spec.space.n))
+        else:
+            action = action.unsqueeze(-1)
+        return tensordict.set(key, action.to(self._own_spec.dtype))

@@ -215,6 +215,12 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    # A run that is done loses its checkpoints next: that it is done must be on disk before.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 if __name__ == "__main__":

@@ -296,6 +296,19 @@ class FiniteGuard:
                 "nothing can be learned from it; the checkpoints are from before"
             )
 
+    def check_evaluation(self, value: float, frames: int) -> None:
+        """Ends the run if an evaluation is not finite, which would be neither better nor worse than any other.
+
+        Args:
+            value (float): the mean return.
+            frames (int): those that the run has.
+        """
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"the greedy evaluation after {frames} frames returned {value}: look at the rewards of the evaluation "
+                "environment; the checkpoints are from before"
+            )
+
     def check_updates(self, found: tuple[str, int, float] | None, updates: int) -> None:
         """Ends the run if an output of an update was not finite.
 

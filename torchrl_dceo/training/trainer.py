@@ -19,6 +19,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_dceo.agents.agent import Agent, Phase
 from torchrl_dceo.data import rows_for
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
+from torchrl_dceo.envs.transforms import RowTransform
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import RunDirectory
 from torchrl_dceo.training.checkpoint.state import Counters, Resumable
@@ -371,6 +372,9 @@ class Trainer(Resumable):
         }
         if self.coverage is not None:
             row["coverage"] = self.coverage
+        record = find_transform(self.world, RowTransform)
+        if record is not None:
+            row |= record.row()
         index = current_map(self.env)
         if index is not None:
             row["map"] = index
@@ -401,9 +405,11 @@ class Trainer(Resumable):
             generator = torch.Generator().manual_seed(
                 (self.config.seed << 32) + self.counters.frames
             )
-            row["eval_return"] = evaluate(
+            found = evaluate(
                 self.agent.policy, self.eval_env, eps=self.config.eval_eps, generator=generator
             )
+            self._guard.check_evaluation(found, self.counters.frames)
+            row["eval_return"] = found
         for probe in self.probes:
             row.update(probe(self))
         return row

@@ -27,6 +27,7 @@ __all__ = [
     "geodesic_distances",
     "load_birds_eye",
     "look_from_above",
+    "option_reach",
     "option_ways",
     "save_birds_eye",
 ]
@@ -48,6 +49,9 @@ class BirdsEye:
         values (np.ndarray): what was evaluated there, ``[P, d]``; d may be 0.
         followed (np.ndarray, optional): the function that each of N options climbs, ``[P, N]``.
         ways (np.ndarray, optional): ``[N, T + 1, 2]``, where each of N options went.
+        reach (np.ndarray, optional): ``[M, N]``, metres that each option leads away from each of M places.
+        walk_reach (np.ndarray, optional): ``[M]``, metres that random walks of the same length lead away.
+        crossed (np.ndarray, optional): bool ``[M, N]``, whether the option ends in another room or hallway.
     """
 
     walls: np.ndarray
@@ -57,6 +61,9 @@ class BirdsEye:
     values: np.ndarray
     followed: np.ndarray | None = None
     ways: np.ndarray | None = None
+    reach: np.ndarray | None = None
+    walk_reach: np.ndarray | None = None
+    crossed: np.ndarray | None = None
 
 
 @torch.no_grad()
@@ -150,6 +157,81 @@ def option_ways(
         ways.append(way)
         option += 1
     return np.array(ways), frames
+
+
+@torch.no_grad()
+def option_reach(
+    actor: TensorDictModuleBase,
+    world: MiniWorld3D,
+    *,
+    places: int = 20,
+    steps: int = 100,
+    walks: int = 10,
+    seed: int = 0,
+    pixels_key: str = "pixels",
+) -> dict[str, np.ndarray]:
+    """How far options lead, greedily, beside uniformly random walks from the same places.
+
+    From places all over the floor: from a single one, an option whose top is there leads nowhere, as it should.
+    Distances are straight, which is less than the way for whoever goes through a door.
+
+    Args:
+        actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
+        world (MiniWorld3D): a world of its own: its agent is moved.
+
+    Keyword Args:
+        places (int): M, drawn from a grid over the floor. Default: 20.
+        steps (int): how long options and walks are followed; no episode ends. Default: 100.
+        walks (int): random walks from each place. Default: 10.
+        seed (int): of places, headings and walks. Default: 0.
+        pixels_key (str): the entry that the actor reads. Default: ``"pixels"``.
+
+    Returns:
+        ``reach`` ``[M, N]``, ``walk_reach`` ``[M]`` and ``crossed`` ``[M, N]``, as in :class:`BirdsEye`.
+    """
+    rng = np.random.default_rng(seed)
+    lattice = world.floor_plan.lattice(0.25)
+    starts = lattice[rng.choice(len(lattice), places, replace=len(lattice) < places)]
+    fixed = world.fixed_heading
+    headings = rng.uniform(-np.pi, np.pi, places) if fixed is None else np.full(places, fixed)
+
+    def moved(positions: np.ndarray, angles: np.ndarray, actions: np.ndarray) -> None:
+        for i, action in enumerate(actions.tolist()):
+            x, z = positions[i]
+            world.agent.pos, world.agent.dir = np.array([x, 0.0, z]), angles[i]
+            world._act(action)
+            positions[i], angles[i] = world.agent.pos[[0, 2]], world.agent.dir
+
+    def values(positions: np.ndarray, angles: np.ndarray) -> torch.Tensor:
+        views = [
+            world.observe_at(p[None], a)[0] for p, a in zip(positions, angles.tolist(), strict=True)
+        ]
+        pixels = torch.from_numpy(np.stack(views))
+        parts = [
+            actor(TensorDict({pixels_key: part}, [len(part)])).get(actor.out_keys[0])
+            for part in pixels.split(_IMAGES_PER_PASS)
+        ]
+        return torch.cat(parts)
+
+    count = values(starts[:1], headings[:1]).shape[1]
+    positions, angles = starts.repeat(count, 0), headings.repeat(count)
+    option = torch.arange(count).repeat(places)
+    for _ in range(steps):
+        best = values(positions, angles).argmax(-1)
+        moved(positions, angles, best.gather(1, option.unsqueeze(-1)).squeeze(-1).numpy())
+    walkers, turned = starts.repeat(walks, 0), headings.repeat(walks)
+    for _ in range(steps):
+        moved(walkers, turned, rng.integers(len(world.action_names), size=len(walkers)))
+
+    def distance(ends: np.ndarray) -> np.ndarray:
+        return np.linalg.norm(ends.reshape(places, -1, 2) - starts[:, None], axis=-1)
+
+    rooms, begun = (world.floor_plan.room_of(points) for points in (positions, starts))
+    return {
+        "reach": distance(positions),
+        "walk_reach": distance(walkers).mean(1),
+        "crossed": rooms.reshape(places, count) != begun[:, None],
+    }
 
 
 def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndarray:

@@ -32,7 +32,12 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.batched_envs import BatchedEnvBase
 
-from torchrl_dceo.analysis.figures.birds_eye import look_from_above, option_ways, save_birds_eye
+from torchrl_dceo.analysis.figures.birds_eye import (
+    look_from_above,
+    option_reach,
+    option_ways,
+    save_birds_eye,
+)
 from torchrl_dceo.analysis.spectra.options import followed_eigenfunctions
 from torchrl_dceo.envs.gym import MiniWorldEnv3D
 from torchrl_dceo.modules import EigenReward
@@ -145,8 +150,18 @@ def draw_option_ways(view: BirdsEye, *, title: str = "Where options lead, greedi
             *way[-1], "o", color=COLOURS["fourth"], markeredgecolor=COLOURS["ink"], markersize=6
         )
         axes.set_title(f"option {option + 1}", pad=3)
-    explain(figure, f"white: start; yellow: after {view.ways.shape[1] - 1} steps")
+    explain(figure, f"white: start; yellow: after {view.ways.shape[1] - 1} steps{_reach(view)}")
     return figure
+
+
+def _reach(view: BirdsEye) -> str:
+    if view.reach is None or view.walk_reach is None or view.crossed is None:
+        return ""
+    options, walks = view.reach.mean(), view.walk_reach.mean()
+    return (
+        f"; from {len(view.reach)} places all over: {options:.1f} m away, a random walk {walks:.1f} m, "
+        f"{100 * view.crossed.mean():.0f} % in another room or hallway"
+    )
 
 
 def save_film(
@@ -228,7 +243,7 @@ def save_first_person(
         view = dataclasses.replace(view, followed=followed.numpy())
     if option_actor is not None:
         ways, frames = option_ways(option_actor, world, film=0)
-        view = dataclasses.replace(view, ways=ways)
+        view = dataclasses.replace(view, ways=ways, **option_reach(option_actor, world))
         files.append(save_film(run_dir / "option", frames))
     files.append(save_birds_eye(run_dir, view))
     return files

@@ -13,11 +13,72 @@ from torch import Tensor
 from torchrl.data import Categorical, TensorSpec
 
 from torchrl_dceo.envs.atari import SCREEN, AtariBase, Console, RamMap, ram_map
+from torchrl_dceo.envs.transforms import RowTransform
+
+# x and y are bytes: a place is a number below 2^16 in its room.
+PLACE = torch.tensor([2**8, 1])
 
 __all__ = [
     "AreaResize",
     "AtariEnv",
+    "PlayerRecord",
 ]
+
+
+class PlayerRecord(RowTransform):
+    """How many distinct places the player has been at, and how many games have scored: columns of a run's log.
+
+    - ``positions``: distinct (room, x, y) so far, of all games of the batch, as memory has them;
+    - ``scored_share``: of the games that ended since the last row, the share whose score is above 0. In Montezuma's
+      Revenge it is the share that took the key: the first room has nothing else that scores, and no way out without it.
+
+    After TorchRL's ``RewardSum``, whose ``episode_reward`` it reads. All that it has counted is in its ``state_dict``.
+
+    Args:
+        num_rooms (int): of the game.
+
+    Examples:
+        >>> from torchrl_dceo.envs import find_transform, make_env
+        >>> from torchrl_dceo.envs.atari.env import PlayerRecord
+        >>> env = make_env("MontezumaRevenge", seed=0, visits="counts")
+        >>> right = env.base_env.action_index("RIGHT")
+        >>> _ = env.rollout(3, lambda td: td.set("action", right))
+        >>> find_transform(env, PlayerRecord).row()  # no game has ended
+        {'positions': 4}
+    """
+
+    def __init__(self, num_rooms: int) -> None:
+        super().__init__()
+        self.register_buffer("visited", torch.zeros(num_rooms * 2**16, dtype=torch.bool))
+        self.register_buffer("games", torch.zeros(2, dtype=torch.int64))  # ended, and scored
+
+    def row(self) -> dict[str, float]:
+        """The two columns; the second one only if a game has ended since the last row."""
+        ended, scored = self.games.tolist()
+        self.games.zero_()
+        row: dict[str, float] = {"positions": int(self.visited.count_nonzero())}
+        return row | {"scored_share": scored / ended} if ended else row
+
+    def _visit(self, tensordict: TensorDictBase) -> None:
+        place = tensordict.get("room") * 2**16 + (tensordict.get("position") * PLACE).sum(-1)
+        self.visited[place.reshape(-1).clamp(max=len(self.visited) - 1).to("cpu")] = True
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        self._visit(next_tensordict)
+        over = next_tensordict.get("done")
+        scored = over & (next_tensordict.get("episode_reward") > 0)
+        self.games += torch.stack([over.sum(), scored.sum()]).to("cpu")
+        return next_tensordict
+
+    def _reset(
+        self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        self._visit(tensordict_reset)
+        return tensordict_reset
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Records nothing: sampling from replay is no visit."""
+        return tensordict
 
 
 class AreaResize:

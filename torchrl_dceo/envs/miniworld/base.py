@@ -79,6 +79,14 @@ class FloorPlan:
         i, j = self._cell_index(np.array([x, z]))
         return self._number[i][j]
 
+    def room_of(self, positions: np.ndarray) -> np.ndarray:
+        """The number of the room or hallway that each of ``[..., 2]`` positions lies in, or is nearest to."""
+        heights = [
+            ((positions[..., None, :] - outline) * normals).sum(-1).min(-1)
+            for outline, normals in zip(self.outlines, self._normals, strict=True)
+        ]
+        return np.stack(heights, -1).argmax(-1)
+
     def is_free(self, positions: np.ndarray) -> np.ndarray:
         """Whether an agent can stand at each of ``[..., 2]`` positions."""
         inside = np.zeros(positions.shape[:-1], bool)

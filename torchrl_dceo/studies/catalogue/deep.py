@@ -302,6 +302,8 @@ REVERSED: dict[str, tuple[str, ...]] = {
     "hard_targets": ("agent.target_tau=null", "agent.target_period=125"),
     "epsilon_over_a_tenth": ("agent.eps_frames={tenth}",),
     "raw_images": ("agent.centre_pixels=false",),
+    "replay_of_visits": ("agent.replay_measure=visits",),
+    "epsilon_of_decisions": ("agent.eps_per=decision",),
     "ten_one_way": ("agent.num_options=10", "agent.signs=+"),
     "greedy_options": ("agent.option_eps=0.0",),
     "discount_of_the_main_learner": ("agent.option_gamma=null",),

@@ -170,7 +170,7 @@ def _walkers(world: TableEnv, count: int, anywhere: bool, seed: int) -> TableEnv
             seed=seed,
         )
     # MiniGrid takes a second to import: only for its environments.
-    from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv
+    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv
 
     if not isinstance(world, KeyDoorTableEnv):
         raise TypeError(

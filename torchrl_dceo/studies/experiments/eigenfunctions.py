@@ -297,7 +297,7 @@ def object_eigenfunctions(
     """
     # MiniGrid takes a second to import: only for its environments.
     from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
-    from torchrl_dceo.envs.minigrid.state_table import KeyDoorTableEnv, list_states
+    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
 
     settings: dict[str, Any] = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
     world = WORLDS[name](slip=0.0, coverage=True, **settings)

@@ -35,7 +35,7 @@ from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, firs
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import env_settings, make_env
 from torchrl_dceo.modules import Centred, CentringFit
-from torchrl_dceo.modules.networks import nature_net
+from torchrl_dceo.modules.networks import nature_net, small_nature_net
 from torchrl_dceo.objectives import GeneralizedLaplacianLoss
 from torchrl_dceo.studies.experiments import Parser
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from torchrl_dceo.envs.miniworld import MiniWorld3D
 
 SPACING = 0.5
+_VIEW = ("views", "obs_width", "obs_height", "samples")
+_NETWORKS = {"nature": nature_net, "nature_small": small_nature_net}
 HEADINGS = (0.0, 90.0, 180.0, 270.0)
 
 
@@ -56,11 +58,12 @@ def add_view_arguments(parser: argparse.ArgumentParser) -> None:
     add("--views", type=int, default=4, help="pictures of a state, side by side; 4 see every door")
     add("--obs-width", type=int, default=40, help="of one view: half of the package's is enough")
     add("--obs-height", type=int, default=30)
+    add("--samples", type=int, default=4, help="of a pixel; 1 is twice as fast")
 
 
 def view_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Those arguments as settings of an environment."""
-    settings = {name: getattr(options, name) for name in ("views", "obs_width", "obs_height")}
+    settings = {name: getattr(options, name) for name in _VIEW}
     if "starts" in env_settings(options.env):
         settings["starts"] = "anywhere"  # from a fixed start a random walk sees one room
     return settings | ({"distinct_walls": True} if options.distinct_walls else {})
@@ -81,6 +84,7 @@ def arguments() -> argparse.Namespace:
     add("--max-steps", type=int, default=250, help="of an episode: the package's")
     add("--pair-steps", type=int, default=100, help="of a pair: by then only the room is the same")
     add("--updates", type=int, default=2000)
+    add("--network", choices=_NETWORKS, default="nature")
     add(
         "--batch-size",
         type=int,
@@ -143,7 +147,7 @@ def main() -> None:
     replay, env = collect(options)
     collected = time.process_time() - began
     shape = env.observation_spec["pixels"].shape[1:]
-    net = Centred(nature_net(shape, options.dimensions), shape)
+    net = Centred(_NETWORKS[options.network](shape, options.dimensions), shape)
     encoder = TensorDictModule(net, in_keys=["pixels"], out_keys=["representation"])
     loss = GeneralizedLaplacianLoss(encoder, barrier=options.barrier, successor="next")
     centring = CentringFit([loss], successor="next")

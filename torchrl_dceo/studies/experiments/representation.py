@@ -230,7 +230,7 @@ def learn_representation(
 
     Keyword Args:
         world (TableEnv, optional): a world whose states can be listed, in place of ``config.map``: the
-            :class:`~torchrl_dceo.envs.minigrid.state_table.KeyDoorTableEnv` of an object environment, seen in pixels.
+            :class:`~torchrl_dceo.envs.minigrid.key_and_door.KeyDoorTableEnv` of an object environment, seen in pixels.
         observations (Tensor, optional): what the encoder sees of each state, ``[S, ...]``, in place of what
             ``config.observation`` names.
         report (callable, optional): called with every row as it is made.

@@ -6,11 +6,11 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchrl_dceo.data.persistence import load_state, save_state, sync_directory
+from torchrl_dceo.data.persistence import SavedSegment, load_state, save_state, sync_directory
 from torchrl_dceo.training.errors import NoRun, RunRefused
 
 __all__ = ["Checkpoints"]
@@ -24,8 +24,11 @@ class Checkpoints:
 
     A checkpoint counts once its index is written, which happens last and in one step: a run killed while saving has
     the one before. A damaged one is refused with a warning that names the file, and the one before is used. That is
-    why checkpoints share no files, although most of a replay does not change between two of them: one damaged byte
-    never costs more than one checkpoint.
+    why the checkpoints that are kept share no files, although most of a replay does not change between two of them:
+    one damaged byte never costs more than one checkpoint. A new one takes over the unchanged segments of the one that
+    it drives out (:class:`~torchrl_dceo.data.persistence.Segment`), by hard links, and writes what has changed since
+    that one: every row of a replay is written ``keep`` times in all, however many checkpoints there are. Only files
+    that this object has written itself are taken over: the first ``keep`` after resuming are written in full.
 
     On disk are at most ``keep`` of them, one more while it is being written, and the best one if it is asked for;
     large tensors that shrink well are compressed.
@@ -50,6 +53,7 @@ class Checkpoints:
             raise ValueError(f"keep must be at least 1, got {keep}")
         self.path = Path(path)
         self.keep = keep
+        self._segments: dict[Path, Mapping[Hashable, SavedSegment]] = {}
 
     def _folder(self, step: int) -> Path:
         return self.path / f"{step:012d}"
@@ -58,6 +62,10 @@ class Checkpoints:
         if not self.path.is_dir():
             return []
         return sorted(folder for folder in self.path.iterdir() if folder.name.isdigit())
+
+    @property
+    def _best(self) -> Path:
+        return self.path / "best"
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints that are there, whole or damaged, oldest first."""
@@ -74,18 +82,20 @@ class Checkpoints:
         for entry in [folder] if folder.is_file() else folder.glob("*"):
             if entry.is_dir() or entry == folder:
                 _remove(entry)
+        # Later ones are what a resumed run refused, or left behind by going further back than it had to.
+        steps = {step, *(s for s in self.steps() if s < step)}
+        kept = [self._folder(s) for s in sorted(steps)[-self.keep :]]
         try:
-            save_state(folder, state, compress=True)
+            self._save(folder, state, {folder, *self._segments} - {*kept[:-1], self._best})
         except BaseException:
             # On a full disk above all: half a checkpoint is of no use and takes what others need.
             with contextlib.suppress(OSError):
                 self.remove_unfinished()
             raise
-        # Later ones are what a resumed run refused, or left behind by going further back than it had to.
-        kept = [self._folder(s) for s in self.steps() if s <= step][-self.keep :]
         for folder in self._folders():
             if folder not in kept:
                 _remove(folder)
+                self._segments.pop(folder, None)
         sync_directory(self.path)
         sync_directory(self.path.parent)
 
@@ -97,11 +107,18 @@ class Checkpoints:
 
     def save_best(self, state: State) -> None:
         """Saves a state beside those that are rotated, in the place of the best before it."""
-        save_state(self.path / "best", state, compress=True)
+        self._save(self._best, state, {self._best})
 
     def load_best(self) -> State:
         """Loads what :meth:`save_best` saved last."""
-        return load_state(self.path / "best")
+        return load_state(self._best)
+
+    def _save(self, folder: Path, state: State, leaving: set[Path]) -> None:
+        """Saves into a folder, with what is unchanged of the checkpoints that are about to leave."""
+        reuse: dict[Hashable, SavedSegment] = {}
+        for old in sorted(leaving & self._segments.keys()):
+            reuse.update(self._segments[old])
+        self._segments[folder] = save_state(folder, state, compress=True, reuse=reuse)
 
     def load_latest(self, use: Callable[[State], None] | None = None) -> State:
         """Loads the newest checkpoint that is whole.

@@ -317,7 +317,7 @@ class Resumable(ABC):
             "counters": vars(self.counters).copy(),
             "agent": dict(self.agent.state_dict()),
             "learning": self.agent.learning_state(),
-            "replay": self.replay.state_dict(copy=False),
+            "replay": self.replay.state_dict(copy=False, segments=True),
             **self._surroundings(),
             "carrier": None if carrier is None else from_tensordict(carrier),
             "total_frames": self.config.total_frames,
