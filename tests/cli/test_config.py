@@ -123,7 +123,7 @@ SPECIAL = {
     "DCOConfig": {"num_options", "signs", "norm", "discovery_frames"},
     "RainbowConfig": {
         "lr", "adam_eps", "main_adam_eps", "n_steps", "target_tau", "target_period", "eps_end",
-        "eps_frames", "main_learner", "prioritized", "centre_pixels",
+        "eps_frames", "main_learner", "prioritized", "centre_pixels", "replay_measure",
     },
     "RainbowDCEOConfig": {
         "num_options", "option_prob", "signs", "option_gamma", "one_step_options", "dimensions",

@@ -324,7 +324,7 @@ REVERSED: dict[str, tuple[str, ...]] = {
 
 def _ablation(frames: int, rows: Sequence[str] | None = None) -> list[Method]:
     """Ours, each deviation from the paper taken back alone, and the paper with as many updates as ours."""
-    (ours,) = methods(["dceo"], frames)
+    (ours,) = methods(["dceo"], frames, annealed=1 / 3)
     made = [Method("dceo", ours.overrides, label="ours")]
     for name, given in REVERSED.items():
         own = tuple(override.replace("{tenth}", str(frames // 10)) for override in given)
