@@ -210,6 +210,45 @@ def test_continuous_actions():
         make_agent("dceo", GymEnv("Pendulum-v1"))
 
 
+def test_continuous_actions_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^dceo train: continuous actions of shape \[1\] are not"):
+        command.main(["env=gym", "env.id=Pendulum-v1"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentences"),
+    [
+        (["agent=dceo_two_phase", "option_prob=0.5"],
+         ["option_prob=0.5 is not read by dceo_two_phase, which has a value of its own (0.9): "
+          "set agent.option_prob=0.5"]),
+        (["agent=ddqn", "discovery_frames=90"],
+         ["discovery_frames=90 is not read by ddqn, which has no such setting"]),
+        (["agent=ez_greedy,rnd", "option_prob=0.5"],
+         ["option_prob=0.5 is not read by rnd, which has no such setting"]),
+        (["agent=dceo", "option_prob=0.5", "agent.num_options=3"], []),
+    ],
+)  # fmt: skip
+def test_a_setting_that_an_agent_does_not_read_is_named(words, sentences, capsys):
+    command.check(words)
+    assert capsys.readouterr().err.splitlines() == [f"dceo train: {each}" for each in sentences]
+
+
+@pytest.mark.parametrize("learning_starts", [0, 1])
+@pytest.mark.parametrize("agent", ["dceo", "dceo_two_phase"])
+def test_a_first_batch_beyond_the_start_of_learning(agent, learning_starts):
+    env = make_env("NineRooms", room_size=3, batch_size=16, seed=0)
+    more = {"discovery_frames": 32} if agent == "dceo_two_phase" else {}
+    row = train(make_agent(agent, env, **more), env, total_frames=64, learning_starts=learning_starts,
+                update_period=8, log_period=32, eval_episodes=0, progress=False)  # fmt: skip
+    assert (
+        row["frames"] == 64
+        and row["updates"] >= 4
+        and row["loss_laplacian"] == row["loss_laplacian"]
+    )
+
+
 def test_a_map_without_a_goal(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("map.txt").write_text("S..\n...\n")

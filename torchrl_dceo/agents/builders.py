@@ -268,6 +268,7 @@ def make_explorer(
         option_duration=config.option_duration,
         option_eps=config.option_eps,
         option_eps_init=config.option_eps_init,
+        eps_per=config.eps_per or ("step" if config.termination is None else "decision"),
         across_episodes=config.options_across_episodes,
         selection=imported(config.selection),
         termination=imported(config.termination),

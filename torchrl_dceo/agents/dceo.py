@@ -58,6 +58,8 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
         estimator=config.estimator,
         successor=successor,
     )
+    if loss.automatic_barrier is not None:
+        loss.automatic_barrier.least = config.least_barrier
     return encoder, Objective(loss, uniform=config.laplacian_uniform)
 
 

@@ -26,7 +26,16 @@ from torchrl_dceo.settings import choices, defaults, environment_fields, from_se
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
 from torchrl_dceo.training.logging import check_logger
 
-__all__ = ["CONF", "RunSettings", "as_dict", "combinations", "compose", "parse", "prepared"]
+__all__ = [
+    "CONF",
+    "RunSettings",
+    "as_dict",
+    "combinations",
+    "compose",
+    "not_read",
+    "parse",
+    "prepared",
+]
 
 CONF = Path(torchrl_dceo.__file__).parent / "conf"
 TRAIN = "train"
@@ -141,6 +150,27 @@ def prepared(overrides: Sequence[str]) -> list[str]:
             override = f"{override[1:]}={'null' if value is None else value}"
         made.append(override)
     return made
+
+
+def not_read(overrides: Sequence[str], agent: dict[str, Any]) -> list[str]:
+    """A sentence for every override of what recipes set for all agents (:data:`SHARED`) that this agent does not read.
+
+    Examples:
+        >>> from torchrl_dceo.cli.config import compose, not_read
+        >>> not_read(["option_prob=0.5"], compose(["agent=dceo_two_phase"])["agent"])
+        ['option_prob=0.5 is not read by dceo_two_phase, which has a value of its own (0.9): set agent.option_prob=0.5']
+        >>> not_read(["option_prob=0.5"], compose(["agent=dceo"])["agent"])
+        []
+    """
+    read = environment_fields(AGENTS[agent["name"]].config)
+    found = []
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if key in SHARED and key not in read:
+            own = f"has a value of its own ({agent.get(key)}): set agent.{key}={value}"
+            why = own if key in agent else "has no such setting"
+            found.append(f"{key}={value} is not read by {agent['name']}, which {why}")
+    return found
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:

@@ -59,6 +59,8 @@ class AutomaticBarrier(nn.Module):
             dimension ends at :math:`E f_d^2 = 1/2`.
 
     Keyword Args:
+        least (float): the barrier never falls below it. Where the data still change, as while an agent explores, a
+            higher one lets f follow sooner. Default: ``0.0``.
         rate (float): of the running averages, for each batch. Default: ``0.02``.
         threshold (float): a dimension whose own second moment is below this share of the mean has collapsed.
             Default: ``0.05``.
@@ -79,9 +81,12 @@ class AutomaticBarrier(nn.Module):
     value: Tensor
     collapsed: Tensor
 
-    def __init__(self, factor: float, *, rate: float = 0.02, threshold: float = 0.05) -> None:
+    def __init__(
+        self, factor: float, *, least: float = 0.0, rate: float = 0.02, threshold: float = 0.05
+    ) -> None:
         super().__init__()
         self.factor = factor
+        self.least = least
         self.rate = rate
         self.threshold = threshold
         # [d, d]; d is known at the first batch or when a state_dict is loaded.
@@ -118,7 +123,7 @@ class AutomaticBarrier(nn.Module):
         largest = torch.linalg.eigvalsh(whole)[-1]
         largest = torch.where(self.collapsed.any(), _LARGEST_EIGENVALUE, largest)
         value = self.factor * largest.clamp(_FLOOR, _LARGEST_EIGENVALUE)
-        self.value.copy_(value)
+        self.value.copy_(value.clamp(min=self.least))
         if not torch.compiler.is_compiling():
             self._passes += 1
             if self._passes % _CHECK_PERIOD == 0:
