@@ -69,7 +69,7 @@ def test_every_field_is_set_by_a_preset_or_known_to_be_left_alone():
 def test_a_preset_has_our_value_only_where_it_is_known():
     ours = defaults(AGENTS["dceo"].config)
     for preset, expected in SAME_AS_OURS.items():
-        theirs = preset_settings(preset, AGENTS["dceo"].config).agent
+        theirs = preset_settings(preset, AGENTS["dceo"].config, total_frames=150_000).agent
         assert {name for name, value in theirs.items() if ours[name] == value} == expected
 
 

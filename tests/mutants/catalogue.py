@@ -454,6 +454,25 @@ MODULES = [
         ("modules/test_rayleigh_ritz.py::test_the_same_from_batches",),
     ),
     Mutation(
+        "Ritz leaves the constant function where an early solution put it",
+        "modules/rayleigh_ritz.py",
+        "return apart and values[b] > self.reorder * max(values[a], 0.0)",
+        "return False",
+        (
+            "modules/test_rayleigh_ritz.py::test_the_constant_comes_first_wherever_an_early_solution_put_it",
+        ),
+    ),
+    Mutation(
+        "Ritz exchanges functions whenever their eigenvalues cross",
+        "modules/rayleigh_ritz.py",
+        "return apart and values[b] > self.reorder * max(values[a], 0.0)",
+        "return values[b] > values[a]",
+        (
+            "modules/test_rayleigh_ritz.py::test_functions_keep_their_places_when_eigenvalues_cross",
+            "modules/test_rayleigh_ritz.py::test_identity_over_a_thousand_solutions_on_a_drifting_encoder",
+        ),
+    ),
+    Mutation(
         "the mean advantage is left in the dueling network",
         "modules/distributional.py",
         "logits = value + advantage - advantage.mean(-1, keepdim=True)",

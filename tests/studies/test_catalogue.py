@@ -192,7 +192,7 @@ def test_the_study_of_the_docs_is_one():
 
 def test_the_ablation_takes_back_every_deviation_from_the_paper():
     """One row for each field in which the paper differs from our defaults, and a row of the whole paper."""
-    paper = preset_settings("paper", AGENTS["dceo"].config)
+    paper = preset_settings("paper", AGENTS["dceo"].config, total_frames=150_000)
     ours = {**defaults(AGENTS["dceo"].config), **defaults(TrainConfig), **defaults(RunConfig)}
     differs = {name for name, value in (paper.agent | paper.run).items() if ours[name] != value}
     taken_back = {given.split("=")[0] for row in REVERSED.values() for given in row}
