@@ -119,6 +119,8 @@ class OptionConfig(_Checked):
     # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it
     # 46 % at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
     eps_per: Literal["decision", "step"] | None = None
+    # Ours: ε falls from the first reward on, before which there is nothing to exploit; False: at once, the paper.
+    eps_after_reward: bool = True
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
     option_gamma: float | None = 0.95
@@ -150,7 +152,9 @@ class OptionConfig(_Checked):
 
 @dataclass
 class OptionAgentConfig(OptionConfig, LearnerConfig):
-    """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
+    """A main learner and options: what :func:`~torchrl_dceo.agents.builders.make_option_agent` builds from."""
+
+    eps_frames: int = 40_000  # ours: from the first reward on, see eps_after_reward
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,7 +171,6 @@ class DiscoveryConfig(_Checked):
 
     discovery_frames: int = by_environment(100_000)  # T_discovery; ours: a third of the run
     option_prob: float = 0.9  # μ; the paper, two phases on Nine Rooms and Maze
-    eps_frames: int = 70_000  # ours: a third of what discovery leaves
 
     def __post_init__(self) -> None:
         super().__post_init__()
