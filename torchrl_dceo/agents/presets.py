@@ -58,10 +58,12 @@ _LEARNER: dict[Preset, dict[str, Any]] = {
         "replay_measure": "visits",  # both codes
     },
 }
+# Of agents with options or repeated actions, in the paper and both codes: ε falls from the start, and is the
+# probability of exploring at a decision, where nothing runs.
+_EXPLORING: dict[str, Any] = {"eps_after_reward": False, "eps_per": "decision"}
 _OPTIONS: dict[Preset, dict[str, Any]] = {
     "paper": {
         "num_options": 10,  # the paper
-        "eps_per": "decision",  # Algorithm 1: ε is drawn where no option runs
         "option_eps": 0.0,  # Algorithm 1: greedy in the option's values
         "option_gamma": None,  # the paper has one γ
         "independent_networks": True,  # Algorithm 1: a network an option
@@ -69,7 +71,6 @@ _OPTIONS: dict[Preset, dict[str, Any]] = {
     },
     "authors": {
         "num_options": 10,  # their later code
-        "eps_per": "decision",  # both codes
         "options_across_episodes": True,  # both codes
         "option_gamma": None,  # both codes
         "independent_networks": True,  # both codes
@@ -152,7 +153,7 @@ _REPLAY_ROWS = 1_000_000  # both codes
 _UNTOUCHED = """
 adam_eps gamma n_steps batch_size loss_function eps_init eps_end
 network main_learner table_step_size option_prob discovery_frames
-main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_newest
+main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_newest least_barrier
 selection termination encoder option_reward objective option_duration
 num_atoms v_max prioritized priority_alpha priority_beta
 bonus_scale rnd_features observation_clip predictor_fraction zeta_exponent max_duration
@@ -203,7 +204,7 @@ def preset_settings(
     name: Preset = "paper" if preset == "paper" else "authors"
     total = _TOTAL_FRAMES[kind] if total_frames is None else total_frames
     rainbow = kind == "atari" or issubclass(config, RainbowConfig)
-    agent: dict[str, Any] = {} if rainbow else dict(_LEARNER[name])
+    agent: dict[str, Any] = dict(_EXPLORING) if rainbow else _LEARNER[name] | _EXPLORING
     if issubclass(config, OptionAgentConfig):
         agent |= _OPTIONS[name]
     agent |= _LAPLACIAN[name]

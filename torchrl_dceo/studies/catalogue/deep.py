@@ -300,7 +300,7 @@ REVERSED: dict[str, tuple[str, ...]] = {
     "adam_as_usual": ("agent.main_adam_eps=1e-8",),
     # 1000 frames at an update per 8.
     "hard_targets": ("agent.target_tau=null", "agent.target_period=125"),
-    "epsilon_over_a_tenth": ("agent.eps_frames={tenth}",),
+    "epsilon_over_a_tenth": ("agent.eps_after_reward=false", "agent.eps_frames={tenth}"),
     "raw_images": ("agent.centre_pixels=false",),
     "replay_of_visits": ("agent.replay_measure=visits",),
     "epsilon_of_decisions": ("agent.eps_per=decision",),
@@ -324,11 +324,10 @@ REVERSED: dict[str, tuple[str, ...]] = {
 
 def _ablation(frames: int, rows: Sequence[str] | None = None) -> list[Method]:
     """Ours, each deviation from the paper taken back alone, and the paper with as many updates as ours."""
-    (ours,) = methods(["dceo"], frames, annealed=1 / 3)
-    made = [Method("dceo", ours.overrides, label="ours")]
+    made = [Method("dceo", label="ours")]
     for name, given in REVERSED.items():
         own = tuple(override.replace("{tenth}", str(frames // 10)) for override in given)
-        made.append(Method("dceo", (*ours.overrides, *own), label=name))
+        made.append(Method("dceo", own, label=name))
     same_updates = ("preset=paper", "update_period=8", "agent.target_period=125")
     made.append(Method("dceo", same_updates, label="paper"))
     return [method for method in made if rows is None or method.name in rows]

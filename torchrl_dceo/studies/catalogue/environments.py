@@ -334,9 +334,8 @@ def _seeds(number: int) -> range:
 
 
 def _explored(env: str, agents: Sequence[str], seeds: int, frames: int, *overrides: str) -> Grid:
-    """All agents with the same number of updates, the same network and the same schedule of ε."""
-    schedule = methods(agents, frames, annealed=1 / 3)
-    return Grid(env, schedule, _seeds(seeds), frames, overrides)
+    """All agents with their defaults: the same number of updates and the same network, each with its schedule of ε."""
+    return Grid(env, agents, _seeds(seeds), frames, overrides)
 
 
 def _changing(seeds: int) -> list[Grid]:
