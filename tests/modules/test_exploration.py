@@ -87,6 +87,38 @@ def test_option_lengths_are_geometric_with_mean_d(duration):
     torch.testing.assert_close(survival, expected, rtol=0, atol=0.015)
 
 
+@pytest.mark.parametrize(("option_prob", "duration"), [(1.0, 10), (0.5, 4)])
+@pytest.mark.parametrize("eps", [0.1, 0.6])
+def test_a_share_of_epsilon_of_all_steps_explores(option_prob, duration, eps):
+    explore = module(
+        eps_init=eps, eps_end=eps, option_prob=option_prob, option_duration=duration, eps_per="step"
+    )
+    td = make_input(2000, is_init=True)
+    for _ in range(100):  # it starts with no option anywhere: until the share has settled
+        advance(td, explore)
+    options = torch.stack([advance(td, explore)["option"] >= 0 for _ in range(300)], -1)
+    # Options are the share μD / (μD + 1 - μ) of the steps that explore.
+    expected = eps * option_prob * duration / (option_prob * duration + 1 - option_prob)
+    by_environment = options.float().mean(-1)
+    deviation = by_environment.std().item() / len(by_environment) ** 0.5
+    assert abs(by_environment.mean().item() - expected) < 5 * deviation < 0.02
+
+
+def test_decisions_fall_linearly_to_the_share_of_steps():
+    explore = module(eps_end=0.1, option_prob=1.0, annealing_num_steps=100, eps_per="step")
+    explore.step(50)
+    last = 0.1 / (0.1 + 0.9 * 10)  # options of ten steps
+    assert float(explore.eps) == pytest.approx((1 + last) / 2)
+    explore.step(50)
+    assert float(explore.eps) == pytest.approx(last)
+
+
+def test_at_epsilon_one_every_step_explores():
+    explore = module(eps_init=1.0, eps_end=1.0, option_prob=1.0, eps_per="step")
+    td = make_input(100, is_init=True)
+    assert all((advance(td, explore)["option"] >= 0).all() for _ in range(50))
+
+
 def test_an_active_option_acts_until_it_ends_and_ends_with_its_episode():
     explore = module(eps_init=0.0, eps_end=0.0, option_duration=float("inf"))
     td = explore(make_input(5, option=2))
@@ -210,6 +242,33 @@ def test_epsilon_falls_linearly_from_a_given_step_on():
         trace.append(round(explore.eps.item(), 4))
         explore.step(10)
     assert trace == [1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1]
+
+
+@pytest.mark.parametrize("start", [0, 30])
+def test_epsilon_waits_for_the_first_reward(start):
+    """It falls from the first reward on, from annealing_start at the earliest, and a second reward changes nothing."""
+    explore = module(
+        eps_end=0.0, annealing_num_steps=100, annealing_start=start, wait_for_reward=True
+    )
+    trace = []
+    for step in range(8):
+        explore.step(10, rewarded=step in (2, 5))
+        trace.append(round(explore.eps.item(), 4))
+    assert trace == [1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
+    late = module(eps_end=0.0, annealing_num_steps=100, annealing_start=60, wait_for_reward=True)
+    late.step(10, rewarded=True)
+    assert not late.waits_for_reward
+    late.step(60)
+    assert late.eps.item() == pytest.approx(0.9)
+
+
+def test_waiting_for_the_first_reward_is_saved():
+    first, second = (module(annealing_num_steps=10, wait_for_reward=True) for _ in range(2))
+    first.step(4, rewarded=True)
+    second.load_state_dict(first.state_dict())
+    first.step(2)
+    second.step(2)
+    assert first.eps == second.eps and float(first.eps) == pytest.approx(0.82)
 
 
 def test_epsilon_is_saved():
@@ -355,6 +414,11 @@ def test_the_collectors_actions_change_after_an_update(workers):
         ({"num_options": 0}, "num_options must be at least 1, got 0"),
         ({"annealing_num_steps": 0}, "annealing_num_steps must be at least 1, got 0"),
         ({"annealing_start": -1}, "annealing_start must not be negative, got -1"),
+        ({"eps_per": "frame"}, r"eps_per must be one of \('decision', 'step'\), got 'frame'"),
+        (
+            {"eps_per": "step", "termination": value_termination},
+            "eps_per='step' needs to know how long options last",
+        ),
     ],
 )
 def test_bad_arguments_are_named(kwargs, message):

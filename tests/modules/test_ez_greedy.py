@@ -50,6 +50,28 @@ def test_ez_greedy_lengths_follow_zeta_2():
     torch.testing.assert_close(frequency.double(), zeta, rtol=0.03, atol=0.002)
 
 
+def test_a_share_of_epsilon_of_all_steps_explores():
+    """The mean of zeta cut at 6 is about 1.6."""
+    explore = EZGreedyModule(
+        Categorical(ACTIONS),
+        eps_init=0.2,
+        eps_end=0.2,
+        option_prob=0.7,
+        max_duration=6,
+        eps_per="step",
+    )
+    td = ez_input(2000)
+    for _ in range(50):
+        ez_advance(td, explore)
+    repeats = torch.stack([ez_advance(td, explore)["option"] >= 0 for _ in range(200)], -1)
+    k = torch.arange(1, 7).double()
+    mean = float((k**-1).sum() / (k**-2).sum())
+    expected = 0.2 * 0.7 * mean / (0.7 * mean + 0.3)
+    share = repeats.float().mean(-1)
+    deviation = share.std().item() / len(share) ** 0.5
+    assert abs(share.mean().item() - expected) < 5 * deviation < 0.02
+
+
 def test_ez_greedy_durations_have_the_exact_law():
     explore = EZGreedyModule(Categorical(ACTIONS), zeta_exponent=3.0, max_duration=4)
     lengths = explore._draw_durations(torch.Size([400_000]))

@@ -56,8 +56,7 @@ class LearnerConfig(_Checked):
     loss_function: str = "smooth_l1"  # the authors clip TD errors
     eps_init: float = 1.0  # their later code
     eps_end: float = 0.1  # their later code
-    # Ours: 70 % of a run of 300,000 frames (their later code: 10 % of a million).
-    eps_frames: int = 210_000
+    eps_frames: int = 100_000  # ours: a third of a run, as many frames as their later code has
     # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
     # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
     # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
@@ -111,6 +110,11 @@ class OptionConfig(_Checked):
     option_eps_init: float | None = None
     # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
+    # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it
+    # 46 % at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
+    eps_per: Literal["decision", "step"] | None = None
+    # Ours: ε falls from the first reward on, before which there is nothing to exploit; False: at once, the paper.
+    eps_after_reward: bool = True
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
     option_gamma: float | None = 0.95
@@ -142,7 +146,9 @@ class OptionConfig(_Checked):
 
 @dataclass
 class OptionAgentConfig(OptionConfig, LearnerConfig):
-    """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
+    """A main learner and options: what :func:`~torchrl_dceo.agents.builders.make_option_agent` builds from."""
+
+    eps_frames: int = 40_000  # ours: from the first reward on, see eps_after_reward
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,7 +165,6 @@ class DiscoveryConfig(_Checked):
 
     discovery_frames: int = by_environment(100_000)  # T_discovery; ours: a third of the run
     option_prob: float = 0.9  # μ; the paper, two phases on Nine Rooms and Maze
-    eps_frames: int = 140_000  # ours: 70 % of what discovery leaves
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,6 +181,7 @@ class LaplacianConfig(_Checked):
     # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto":
     # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
     barrier: float | Literal["auto"] = 0.1
+    least_barrier: float = 0.1  # the lowest that "auto" falls to; ours: f follows a moving frontier
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     # Ours: None, as replay_measure (docs/concepts/laplacian.md); visits: the paper.
     laplacian_measure: Literal["visits", "distinct"] | None = None
@@ -199,6 +205,7 @@ class LaplacianConfig(_Checked):
         super().__post_init__()
         if self.barrier != "auto":
             check_positive(self, ("barrier",))
+        check_at_least(self, 0, ("least_barrier",))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
         if self.laplacian_measure is not None and not self.laplacian_uniform:
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import torch
 from tensordict import TensorDictBase
@@ -27,6 +28,10 @@ __all__ = [
 ]
 
 NO_OPTION = -1
+
+EpsPer = Literal["decision", "step"]
+
+_NEVER = torch.iinfo(torch.int64).max
 
 
 class CarriedPrimer(TensorDictPrimer):
@@ -72,8 +77,12 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         is_init_key: NestedKey,
         action_mask_key: NestedKey | None = None,
         across_episodes: bool = False,
+        eps_per: EpsPer = "decision",
+        wait_for_reward: bool = False,
     ) -> None:
         super().__init__()
+        if eps_per not in get_args(EpsPer):
+            raise ValueError(f"eps_per must be one of {get_args(EpsPer)}, got {eps_per!r}")
         for name, value in (
             ("eps_init", eps_init),
             ("eps_end", eps_end),
@@ -97,22 +106,53 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.is_init_key = is_init_key
         self.action_mask_key = action_mask_key
         self.across_episodes = across_episodes
+        self.eps_per = eps_per
         # Buffers, so that they are saved with the policy and sent to worker processes with its weights.
         self.register_buffer("eps_init", torch.tensor(float(eps_init)))
         self.register_buffer("eps_end", torch.tensor(float(eps_end)))
         self.register_buffer("eps", torch.tensor(float(eps_init)))
         self.register_buffer("frames", torch.tensor(0))
+        # The frame from which ε falls at the earliest: that of the first reward, if it waits for one.
+        self.register_buffer("began", torch.tensor(_NEVER if wait_for_reward else 0))
 
-    def step(self, frames: int = 1) -> None:
-        """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on."""
+    @property
+    def waits_for_reward(self) -> bool:
+        """Whether ε does not fall yet because no reward has been met."""
+        return bool(self.began == _NEVER)
+
+    def step(self, frames: int = 1, *, rewarded: bool = False) -> None:
+        """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on.
+
+        Args:
+            frames (int): how many were collected.
+
+        Keyword Args:
+            rewarded (bool): whether any of them had a reward, for ``wait_for_reward``.
+        """
         # The buffers are written in place: collectors hold references to them.
         self.frames.add_(frames)
+        if rewarded:
+            torch.minimum(self.began, self.frames, out=self.began)
         self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
 
     def _progress(self) -> Tensor:
         """The share of the annealing that is over, from 0 to 1."""
-        progress = (self.frames - self.annealing_start) / self.annealing_num_steps
-        return progress.clamp_(0, 1)
+        start = self.began.clamp(min=self.annealing_start)
+        return ((self.frames - start) / self.annealing_num_steps).clamp_(0, 1)
+
+    def _decision_probability(self, eps: float) -> float:
+        """The probability p with which decisions explore, for a share ε of all steps that do.
+
+        A decision to explore takes L = μ E[length] + 1 − μ steps, any other takes one: p L / (p L + 1 − p) = ε.
+        """
+        length = self.option_prob * self._mean_length() + 1 - self.option_prob
+        return eps / (eps + (1 - eps) * length)
+
+    def _count_steps(self) -> None:
+        """Turns ε of steps into ε of decisions, for subclasses to call once their lengths are known."""
+        if self.eps_per == "step":
+            for eps in (self.eps_init, self.eps_end, self.eps):
+                eps.fill_(self._decision_probability(float(eps)))
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Returns the transform that makes the environment carry the explorer's state, and reset it if need be."""
@@ -219,6 +259,10 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
     @abstractmethod
     def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
         """Lowest, highest and reset value of each entry of the explorer's state."""
+
+    @abstractmethod
+    def _mean_length(self) -> float:
+        """The mean number of steps of an option, without cuts by the end of an episode."""
 
     @abstractmethod
     def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
@@ -332,6 +376,14 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_eps (float, optional): probability of a uniformly random action inside an option. Default: ``0.0``.
         option_eps_init (float, optional): that probability before annealing; it falls to ``option_eps`` along with ε.
             Default: ``None``: constant.
+        eps_per (str, optional): ``"decision"``: at each decision, where no option is active, the agent explores with
+            probability ε, as in the paper; options last, so that at ε = 0.1, μ = 0.8, D = 10 nearly half of all steps
+            explore. ``"step"``: ``eps_init`` and ``eps_end`` are shares of steps, as for an agent of single random
+            actions; they are turned into probabilities of decisions, between which those fall linearly, so that most
+            of the annealing explores as in the paper and its end does not. At ε = 1 both are the same. Default:
+            ``"decision"``.
+        wait_for_reward (bool, optional): whether ε begins to fall only when :meth:`step` was called with
+            ``rewarded=True``: until then there is nothing to exploit. Default: ``False``.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
@@ -370,6 +422,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_duration: float = 10,
         option_eps: float = 0.0,
         option_eps_init: float | None = None,
+        eps_per: EpsPer = "decision",
+        wait_for_reward: bool = False,
         across_episodes: bool = False,
         selection: Selection | None = None,
         termination: Termination | None = None,
@@ -391,11 +445,18 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             is_init_key=is_init_key,
             action_mask_key=action_mask_key,
             across_episodes=across_episodes,
+            eps_per=eps_per,
+            wait_for_reward=wait_for_reward,
         )
         if num_options < 1:
             raise ValueError(f"num_options must be at least 1, got {num_options}")
         if option_duration < 1:
             raise ValueError(f"option_duration must be at least 1 step, got {option_duration}")
+        if eps_per == "step" and termination is not None:
+            raise ValueError(
+                "eps_per='step' needs to know how long options last, which a termination of one's own decides: set "
+                "eps_per='decision' with it"
+            )
         check_probability("option_eps", option_eps)
         if option_eps_init is not None:
             check_probability("option_eps_init", option_eps_init)
@@ -405,6 +466,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
                 )
         self.num_options = num_options
         self.option_duration = option_duration
+        self._count_steps()
         self.option_eps = option_eps
         self.option_eps_init = option_eps_init
         # A buffer for the same reasons as ε; None is not saved.
@@ -418,9 +480,9 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             self.in_keys.append(action_mask_key)
         self.out_keys = [action_key, option_key, unravel_key(("next", option_key)), self._start_key]
 
-    def step(self, frames: int = 1) -> None:
+    def step(self, frames: int = 1, *, rewarded: bool = False) -> None:
         """Anneals ε and, with ``option_eps_init``, that inside options, by a number of collected frames."""
-        super().step(frames)
+        super().step(frames, rewarded=rewarded)
         if self.annealed_option_eps is not None and self.option_eps_init is not None:
             progress = self._progress()
             eps = (1 - progress) * self.option_eps_init + progress * self.option_eps
@@ -428,6 +490,9 @@ class OptionExplorationModule(TemporallyExtendedExploration):
 
     def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
         return {self.option_key: (NO_OPTION, self.num_options - 1, NO_OPTION)}
+
+    def _mean_length(self) -> float:
+        return self.option_duration
 
     def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
         probability: Tensor | float = 1 / self.option_duration
@@ -492,6 +557,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
             εz-greedy. Default: ``1.0``.
         zeta_exponent (float, optional): k > 1. Default: ``2.0``, the best of Dabney et al.
         max_duration (int, optional): lengths are drawn from zeta truncated here. Default: ``10_000``.
+        eps_per, wait_for_reward: as in :class:`~torchrl_dceo.modules.OptionExplorationModule`.
         action_key, option_key, is_init_key (NestedKey, optional): the names of the entries.
         action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``: random actions are
             among them, and a repetition ends where its action is not. Default: ``None``, no mask.
@@ -521,6 +587,8 @@ class EZGreedyModule(TemporallyExtendedExploration):
         option_prob: float = 1.0,
         zeta_exponent: float = 2.0,
         max_duration: int = 10_000,
+        eps_per: EpsPer = "decision",
+        wait_for_reward: bool = False,
         action_key: NestedKey = "action",
         option_key: NestedKey = "option",
         is_init_key: NestedKey = "is_init",
@@ -537,6 +605,8 @@ class EZGreedyModule(TemporallyExtendedExploration):
             option_key=option_key,
             is_init_key=is_init_key,
             action_mask_key=action_mask_key,
+            eps_per=eps_per,
+            wait_for_reward=wait_for_reward,
         )
         if zeta_exponent <= 1:
             raise ValueError(f"zeta_exponent must be greater than 1, got {zeta_exponent}")
@@ -545,7 +615,10 @@ class EZGreedyModule(TemporallyExtendedExploration):
         self.zeta_exponent = zeta_exponent
         self.max_duration = max_duration
         self.remaining_key = self._sibling_key("remaining")
-        weights = torch.arange(1, max_duration + 1, dtype=torch.float64) ** -zeta_exponent
+        lengths = torch.arange(1, max_duration + 1, dtype=torch.float64)
+        weights = lengths**-zeta_exponent
+        self._mean = float((weights * lengths).sum() / weights.sum())
+        self._count_steps()
         # Not saved: it follows from the arguments.
         self.register_buffer("_cdf", weights.cumsum(0) / weights.sum(), persistent=False)
         self.in_keys = [action_key, option_key, self.remaining_key, is_init_key]
@@ -565,6 +638,9 @@ class EZGreedyModule(TemporallyExtendedExploration):
             self.option_key: (NO_OPTION, self.num_actions - 1, NO_OPTION),
             self.remaining_key: (0, self.max_duration - 1, 0),
         }
+
+    def _mean_length(self) -> float:
+        return self._mean
 
     def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
         ends = tensordict.get(self.remaining_key) == 0

@@ -282,7 +282,7 @@ class Trainer(Resumable):
         counters, frames = self.counters, data.numel()
         self._guard.check_batch(data, counters.frames, streams)
         self.replay.extend(data, streams=streams)
-        self.agent.explorer.step(frames)
+        self.agent.collected(data)
         self.metrics.collected(data, streams)
         updates_before = self._updates_due()
         self._batch_frames = frames
