@@ -123,3 +123,26 @@ def test_hydras_flags_take_their_values(tmp_path):
     )
     assert shown.returncode == 0, shown.stderr
     assert "total_frames: 77\n" in shown.stdout and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("{file}/run", "dceo train: {file}/run lies in no directory: choose another run_dir\n"),
+        (
+            "/sys/dceo/run",
+            "dceo train: /sys/dceo cannot be written (Operation not permitted): choose another run_dir",
+        ),
+    ],
+)
+def test_a_place_where_no_run_can_be_is_a_sentence(tmp_path, place, sentence):
+    """Hydra makes the directory, and would end with lines of its own."""
+    file = tmp_path / "file"
+    file.write_text("")
+    if place.startswith("/sys") and not Path("/sys").is_dir():
+        pytest.skip("there is no /sys, where nobody can write")
+    command = [sys.executable, "-W", "ignore", "-m", "torchrl_dceo", "train", "agent=ddqn"]
+    command += ["total_frames=100", f"run_dir={place.format(file=file)}"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 1 and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith(sentence.format(file=file).split("(")[0])

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +38,14 @@ from torchrl_dceo.settings import environment_fields
 from torchrl_dceo.training import Trainer
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.checkpoint.state import seed_generators
-from torchrl_dceo.training.errors import exit_with_a_sentence
+from torchrl_dceo.training.errors import RunError, exit_with_a_sentence, run_errors
 from torchrl_dceo.training.train import check_task, complete, make_trainer
 
 __all__ = ["build", "check", "main"]
 
 _log = logging.getLogger(__name__)
 _PROGRAM = "dceo train"
+_FULL_ERROR = "HYDRA_FULL_ERROR"
 # Drawn in 3D: built once, when the run starts.
 _SLOW = ("MiniWorld", "MyWayHome")
 # Hydra's flags that take a value.
@@ -96,9 +99,27 @@ def launch(
     saved = sys.argv
     sys.argv = [name, *words]
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config)(program)()
+        with _hydra_raises(sweep=bool({"-m", "--multirun"} & set(flags))), run_errors(Path.cwd()):
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name=config)(program)()
+    except RunError as error:
+        # Hydra makes the directory of a run: on a full disk, or where nothing can be written.
+        sys.exit(f"{name}: {error}")
     finally:
         sys.argv = saved
+
+
+@contextlib.contextmanager
+def _hydra_raises(*, sweep: bool) -> Iterator[None]:
+    """Lets Hydra raise its errors instead of ending the program with a few lines of its own; not those of a sweep."""
+    given = os.environ.get(_FULL_ERROR)
+    if given is not None or sweep:
+        yield
+        return
+    os.environ[_FULL_ERROR] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_FULL_ERROR]
 
 
 def _hydra_directory(overrides: Sequence[str], flags: Sequence[str]) -> list[str]:
