@@ -1,4 +1,4 @@
-"""The representation of an exploring agent: today's, with distinct observations, with Rayleigh-Ritz, with both.
+"""The representation of an exploring agent: as often as visited, distinct observations, Rayleigh-Ritz, both.
 
 ``dceo`` at ε = 1 from one start, without a goal, one-step pairs, batches of 32, with the settings of the recipe. The
 main learner, which does not act at ε = 1, does not learn: it would take a third of the time and change nothing. One
@@ -27,16 +27,17 @@ from torchrl_dceo.training import train
 from torchrl_dceo.training.probes import SpectrumProbe
 
 SPAN = {"objective": "graph_drawing", "barrier": "auto", "ritz_period": 50}
+VISITS = {"replay_measure": "visits"}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "today": {},
-    "distinct": {"laplacian_measure": "distinct"},
-    "ritz": SPAN,
-    "both": {"laplacian_measure": "distinct", **SPAN},
+    "visits": VISITS,
+    "distinct": {},
+    "ritz": {**VISITS, **SPAN},
+    "both": SPAN,
     # For comparison: the automatic barrier alone, and Ritz after the objective that orders its functions itself.
     "auto": {"barrier": "auto"},
-    "both_generalized": {"laplacian_measure": "distinct", **SPAN, "objective": "generalized"},
+    "both_generalized": {**SPAN, "objective": "generalized"},
 }
-FOUR = ("today", "distinct", "ritz", "both")
+FOUR = ("visits", "distinct", "ritz", "both")
 KINDS = ("rooms", "maze", "cave")
 COLUMNS = ["map", "variant", "seed", "frames", "cosine", "subspace", "states", "of", "seconds"]
 
