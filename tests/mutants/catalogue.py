@@ -299,6 +299,13 @@ MODULES = [
         ("modules/test_bonus.py",),
     ),
     Mutation(
+        "the last reward starts the annealing, not the first",
+        "modules/exploration.py",
+        "torch.minimum(self.began, self.frames, out=self.began)",
+        "self.began.copy_(self.frames)",
+        ("modules/test_exploration.py::test_epsilon_waits_for_the_first_reward",),
+    ),
+    Mutation(
         "options' lengths do not count in the share of steps that explore",
         "modules/exploration.py",
         "length = self.option_prob * self._mean_length() + 1 - self.option_prob",
@@ -705,8 +712,8 @@ AGENTS = [
     Mutation(
         "objectives that average get prioritized rows",
         "agents/agent.py",
-        "own = batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch",
-        "own = batch",
+        "return batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch",
+        "return batch",
         (
             "agents/test_rainbow.py::"
             "test_objectives_that_average_get_uniform_rows_and_the_others_prioritized_ones",
@@ -715,8 +722,8 @@ AGENTS = [
     Mutation(
         "the optimizer is not told which options were trained",
         "agents/agent.py",
-        "self.optimizer.step(trained=[rows for loss in losses for rows in loss.trained_rows()])",
-        "self.optimizer.step()",
+        "trained = [rows for loss in losses for rows in loss.trained_rows()]",
+        "trained = []",
         ("agents/test_optimizer.py::test_options_left_out_of_an_update_do_not_move",),
     ),
     Mutation(
@@ -741,8 +748,29 @@ AGENTS = [
         ("agents/test_declarations.py",),
     ),
     Mutation(
+        "the closed gradient forgets the pairs of a state with itself",
+        "objectives/laplacian.py",
+        "torch.sub(all_pairs, f * later)",
+        "torch.sub(all_pairs, 0 * later)",
+        ("_fast/test_passes.py::test_gradients_and_outputs_are_those_of_the_graph",),
+    ),
+    Mutation(
+        "the closed gradient of a TD error is not clipped",
+        "_fast/losses.py",
+        "slope = error.clamp(-1, 1)",
+        "slope = error.clamp(-9, 9)",
+        ("_fast/test_passes.py::test_gradients_and_outputs_are_those_of_the_graph",),
+    ),
+    Mutation(
+        "a network learns from images that it was only shown",
+        "_fast/passes.py",
+        "if end - begin < total:",
+        "if False:",
+        ("_fast/test_passes.py",),
+    ),
+    Mutation(
         "epsilon falls during discovery",
-        "agents/option_agent.py",
+        "agents/builders.py",
         "make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)",
         "make_explorer(env, config, num_options, config.eps_start)",
         ("agents/test_dceo.py::test_epsilon_falls_after_discovery",),
