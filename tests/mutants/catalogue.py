@@ -299,6 +299,13 @@ MODULES = [
         ("modules/test_bonus.py",),
     ),
     Mutation(
+        "the last reward starts the annealing, not the first",
+        "modules/exploration.py",
+        "torch.minimum(self.began, self.frames, out=self.began)",
+        "self.began.copy_(self.frames)",
+        ("modules/test_exploration.py::test_epsilon_waits_for_the_first_reward",),
+    ),
+    Mutation(
         "options' lengths do not count in the share of steps that explore",
         "modules/exploration.py",
         "length = self.option_prob * self._mean_length() + 1 - self.option_prob",

@@ -23,7 +23,7 @@ from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs.prepare import frame_stack_of
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule
-from torchrl_dceo.modules.exploration import value_termination
+from torchrl_dceo.modules.exploration import TemporallyExtendedExploration, value_termination
 from torchrl_dceo.modules.networks import ConvNet
 from torchrl_dceo.objectives import OptionDQNLoss
 
@@ -262,6 +262,14 @@ class Agent(nn.Module):
                     f"phase {phase.name!r} names objectives {sorted(unknown)} that the agent lacks; it has "
                     f"{sorted(self.objectives)}"
                 )
+
+    def collected(self, data: TensorDictBase) -> None:
+        """Anneals ε by the frames of a collected batch; it may wait for the first reward."""
+        explorer, frames = self.explorer, data.numel()
+        if isinstance(explorer, TemporallyExtendedExploration) and explorer.waits_for_reward:
+            explorer.step(frames, rewarded=bool((data.get(("next", "reward")) != 0).any()))
+        else:
+            explorer.step(frames)
 
     def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
         """One update from a batch of the replay, which is then told the priorities of what it gave, if it has any."""
