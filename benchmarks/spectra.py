@@ -4,6 +4,7 @@ One line a run, as it ends, to ``--out``; a run that is there already is not rep
 
     python benchmarks/spectra.py --out results/spectra/random_maps.csv --seeds 1000:1020 --observations xy pixels
     python benchmarks/spectra.py --maps my_map.txt --objectives graph_drawing
+    python benchmarks/spectra.py --out results/spectra/random_maps.csv --table
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import csv
 import logging
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -34,9 +36,13 @@ COLUMNS = [
     "cosine",
     "cluster_cosine",
     "span",
+    "outputs_ritz_cosine",
+    "outputs_ritz_cluster_cosine",
+    "outputs_ritz_cluster_worst",
     "ritz_cosine",
     "ritz_cluster_cosine",
     "ritz_cluster_worst",
+    "data_limit",
     "data_cluster_limit",
     "collapsed",
     "steps",
@@ -52,11 +58,14 @@ def main() -> None:
     parser.add_argument("--maps", nargs="*", default=[], help="names or files of maps")
     parser.add_argument("--observations", nargs="*", default=["xy"])
     parser.add_argument("--objectives", nargs="*", default=list(OBJECTIVES))
-    parser.add_argument("--steps", type=int, help="updates; default: the recipe's")
+    parser.add_argument("--table", action="store_true", help="print a line an objective instead")
     parser.add_argument("--figure", type=Path, help="draw the table instead of adding to it")
     options = parser.parse_args()
     if options.figure is not None:
         draw(options.out, options.figure)
+        return
+    if options.table:
+        print(table(options.out))
         return
     torch.set_num_threads(1)
     logging.getLogger("torchrl_dceo").setLevel(logging.ERROR)
@@ -76,18 +85,14 @@ def main() -> None:
         for objective in options.objectives:
             for name, (kind, text, seed) in maps.items():
                 if (name, observation, objective) not in done:
-                    row = run(text, observation, objective, seed, options.steps)
+                    row = run(text, observation, objective, seed)
                     append(options.out, {"map": name, "kind": kind, **row})
                     print(name, *row.values(), flush=True)
 
 
-def run(
-    text: str, observation: str, objective: str, seed: int, steps: int | None = None
-) -> dict[str, object]:
+def run(text: str, observation: str, objective: str, seed: int) -> dict[str, object]:
     """One map, with the defaults of the recipe."""
-    config = RepresentationConfig(
-        map=text, observation=observation, objective=objective, seed=seed, steps=steps
-    )
+    config = RepresentationConfig(map=text, observation=observation, objective=objective, seed=seed)
     start = time.process_time()
     result = learn_representation(config)
     seconds = time.process_time() - start
@@ -99,7 +104,7 @@ def run(
         "objective": objective,
         "lambda_d": float(result.eigenvalues[-1]),
         "collapsed": int((moments < 0.02 * moments.max()).sum()),
-        "steps": config.num_steps,
+        "steps": last["step"],
         "seconds": round(seconds, 1),
     }
     kept = {key: last[key] for key in COLUMNS if key in last and key not in numbers}
@@ -119,6 +124,44 @@ def append(path: Path, row: dict[str, object]) -> None:
         )
 
 
+def table(path: Path) -> str:
+    """A line an observation and objective: medians and worst maps, as a table of a page."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    lines = [
+        "| input | objective | maps | as learned, each function, median | Ritz on the d outputs, subspaces, median / "
+        "worst | Ritz on the features, subspaces, median / worst | worst subspace | each function, median / worst | "
+        "farthest from the limit | collapsed | updates, median | most seconds |",
+        "|---" * 12 + "|",
+    ]
+    for observation, objective in dict.fromkeys((r["observation"], r["objective"]) for r in rows):
+        own = [r for r in rows if (r["observation"], r["objective"]) == (observation, objective)]
+
+        def column(name: str, own: list[dict[str, str]] = own) -> list[float]:
+            return [float(row[name]) for row in own]
+
+        def both(name: str, own: list[dict[str, str]] = own) -> str:
+            return f"{median(column(name, own)):.4f} / {min(column(name, own)):.4f}"
+
+        pairs = zip(column("data_cluster_limit"), column("ritz_cluster_cosine"), strict=True)
+        entries = [
+            observation,
+            objective,
+            str(len(own)),
+            f"{median(column('cosine')):.3f}",
+            both("outputs_ritz_cluster_cosine"),
+            both("ritz_cluster_cosine"),
+            f"{min(column('ritz_cluster_worst')):.3f}",
+            both("ritz_cosine"),
+            f"{max(limit - found for limit, found in pairs):.4f}",
+            f"{sum(column('collapsed')):.0f}",
+            f"{median(column('steps')):.0f}",
+            f"{max(column('seconds')):.0f}",
+        ]
+        lines.append("| " + " | ".join(entries) + " |")
+    return "\n".join(lines)
+
+
 def draw(table: Path, figure: Path) -> None:
     """A point a map: as learned, after Ritz, and the limit of the data, over the number of states."""
     import matplotlib
@@ -134,7 +177,8 @@ def draw(table: Path, figure: Path) -> None:
     )
     shown = (
         ("cosine", "as learned, each function", "o", "tab:gray"),
-        ("ritz_cluster_cosine", "after Ritz, subspaces", "s", "tab:blue"),
+        ("outputs_ritz_cluster_cosine", "Ritz on the d outputs, subspaces", "^", "tab:green"),
+        ("ritz_cluster_cosine", "Ritz on the features, subspaces", "s", "tab:blue"),
         ("data_cluster_limit", "limit of the data, subspaces", "_", "tab:red"),
     )
     for axis, panel in zip(axes[0], panels, strict=True):

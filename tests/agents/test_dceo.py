@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
@@ -69,12 +70,35 @@ def test_pairs_must_be_apart():
 
 def test_epsilon_falls_after_discovery():
     env = make_env("NineRooms", room_size=3, seed=0)
-    agent = make_agent("dceo_two_phase", env, discovery_frames=300, eps_frames=100, eps_end=0.2)
+    agent = make_agent(
+        "dceo_two_phase",
+        env,
+        discovery_frames=300,
+        eps_frames=100,
+        eps_end=0.2,
+        eps_after_reward=False,
+        eps_per="decision",
+    )
     explorer = agent.explorer
     explorer.step(300)
     assert float(explorer.eps) == 1
     explorer.step(50)
     assert float(explorer.eps) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("name", ["dceo", "ez_greedy"])
+def test_epsilon_falls_from_the_first_reward_on(name):
+    env = make_env("NineRooms", room_size=3, batch_size=4, max_steps=20, seed=0)
+    agent = make_agent(name, env, eps_frames=100)
+    reward = torch.zeros(4, 5, 1)
+    for step in range(10):
+        reward[2, 3] = 1.0 * (step == 6)
+        agent.collected(TensorDict({"next": {"reward": reward}}, [4, 5]))
+        assert (float(agent.explorer.eps) == 1) == (step < 7)
+    assert agent.explorer.began == 140
+    at_once = make_agent(name, env, eps_frames=100, eps_after_reward=False)
+    at_once.collected(TensorDict({"next": {"reward": torch.zeros(4, 5, 1)}}, [4, 5]))
+    assert float(at_once.explorer.eps) < 1
 
 
 def is_even(batch, replay):

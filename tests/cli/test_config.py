@@ -55,6 +55,7 @@ def test_every_setting_is_its_dataclass_default_or_a_listed_override(env, agent)
     own = {key: 0 if value == "${seed}" else value for key, value in listed.pop("env").items()}
     assert settings.pop("env") == own
     assert settings.pop("logger") == {"name": "csv"}
+    assert settings.pop("preset") == "ours"
     listed.pop("defaults", None)
     assert settings == {**RUN, "resume": None, "run_dir": None, **listed}
     parse(compose([f"env={env}", f"agent={agent}"]))
@@ -117,7 +118,8 @@ def literals(kind: type) -> dict[str, object]:
 
 # Where a subclass has a value of its own, and the class that it differs from.
 SPECIAL = {
-    "DiscoveryConfig": {"option_prob", "eps_frames"},
+    "DiscoveryConfig": {"option_prob"},
+    "OptionAgentConfig": {"eps_frames"},
     "LaplacianConfig": {"num_options"},
     "DCOConfig": {"num_options", "signs", "norm", "discovery_frames"},
     "RainbowConfig": {
@@ -126,7 +128,7 @@ SPECIAL = {
     },
     "RainbowDCEOConfig": {
         "num_options", "option_prob", "signs", "option_gamma", "one_step_options", "dimensions",
-        "norm", "barrier", "reward_mode",
+        "norm", "barrier", "reward_mode", "eps_per", "eps_after_reward",
     },
     "RNDConfig": {"bonus_scale"},
 }  # fmt: skip
@@ -155,10 +157,10 @@ def test_the_values_of_the_recipes_won():
     """What `make_agent("dceo", env)` trains is what the results were made with."""
     config = AGENTS["dceo"].config()
     assert (config.lr, config.num_options, config.signs) == (5e-4, 5, "both")
-    assert (config.option_prob, config.eps_frames) == (0.8, 100_000)
+    assert (config.option_prob, config.eps_frames) == (0.8, 40_000)
     assert (TrainConfig().update_period, RunConfig().num_envs) == (8, 8)
     two_phase = AGENTS["dceo_two_phase"].config()
-    assert (two_phase.option_prob, two_phase.eps_frames) == (0.9, 70_000)
+    assert (two_phase.option_prob, two_phase.eps_frames) == (0.9, 40_000)
     assert AGENTS["diayn"].config().num_options == AGENTS["cic"].config().num_options == 10
 
 
@@ -195,7 +197,7 @@ def test_overrides(given, key, value):
 def test_a_deleted_setting_of_an_agent_is_its_default():
     settings = compose(["env=escape_room", "~agent.eps_frames"])
     assert "eps_frames" not in settings["agent"]
-    assert parse(settings).agent_settings["eps_frames"] == 100_000
+    assert parse(settings).agent_settings["eps_frames"] == 40_000
 
 
 @pytest.mark.parametrize("env", ["nine_rooms", "maze"])

@@ -244,6 +244,33 @@ def test_epsilon_falls_linearly_from_a_given_step_on():
     assert trace == [1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1]
 
 
+@pytest.mark.parametrize("start", [0, 30])
+def test_epsilon_waits_for_the_first_reward(start):
+    """It falls from the first reward on, from annealing_start at the earliest, and a second reward changes nothing."""
+    explore = module(
+        eps_end=0.0, annealing_num_steps=100, annealing_start=start, wait_for_reward=True
+    )
+    trace = []
+    for step in range(8):
+        explore.step(10, rewarded=step in (2, 5))
+        trace.append(round(explore.eps.item(), 4))
+    assert trace == [1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
+    late = module(eps_end=0.0, annealing_num_steps=100, annealing_start=60, wait_for_reward=True)
+    late.step(10, rewarded=True)
+    assert not late.waits_for_reward
+    late.step(60)
+    assert late.eps.item() == pytest.approx(0.9)
+
+
+def test_waiting_for_the_first_reward_is_saved():
+    first, second = (module(annealing_num_steps=10, wait_for_reward=True) for _ in range(2))
+    first.step(4, rewarded=True)
+    second.load_state_dict(first.state_dict())
+    first.step(2)
+    second.step(2)
+    assert first.eps == second.eps and float(first.eps) == pytest.approx(0.82)
+
+
 def test_epsilon_is_saved():
     first, second = module(annealing_num_steps=10), module(annealing_num_steps=10)
     first.step(4)

@@ -166,6 +166,36 @@ def test_identity_over_a_thousand_solutions_on_a_drifting_encoder():
     assert crossings >= 4  # or there was nothing to withstand
 
 
+def test_the_constant_comes_first_wherever_an_early_solution_put_it():
+    """An encoder that learns: at first its smoothest function is not the constant one, later it is."""
+    module = RayleighRitz(3).double()
+    identity = torch.eye(3).double()
+    module.set_matrices(torch.diag(torch.tensor([0.3, 0.1, 0.2]).double()), identity)
+    assert module.rotation.abs().argmax(0).tolist() == [1, 2, 0]
+    # 0.15 has fallen below 0.2, but not to a third of it: it stays behind; 0 goes first.
+    module.set_matrices(torch.diag(torch.tensor([0.0, 0.2, 0.15]).double()), identity)
+    assert module.rotation.abs().argmax(0).tolist() == [0, 1, 2]
+    torch.testing.assert_close(module.eigenvalues, torch.tensor([0.0, 0.2, 0.15]).double())
+    module.set_matrices(torch.diag(torch.tensor([0.0, 0.2, 0.06]).double()), identity)
+    assert module.rotation.abs().argmax(0).tolist() == [0, 2, 1]
+    stubborn = RayleighRitz(2, reorder=math.inf).double()
+    for values in ([0.1, 0.2], [0.1, 0.001]):
+        stubborn.set_matrices(torch.diag(torch.tensor(values).double()), identity[:2, :2])
+    assert stubborn.rotation.abs().argmax(0).tolist() == [0, 1]
+
+
+def test_what_is_within_the_errors_of_sampling_does_not_change_places():
+    module = RayleighRitz(2, rate=None).double()
+    module.set_matrices(torch.diag(torch.tensor([0.1, 0.2]).double()), torch.eye(2).double())
+    f = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double() * math.sqrt(2)
+    g = f + torch.tensor([[0.5, 0.0], [0.0, 0.05]]).double()
+    module.update(f, g)  # two pairs: λ 0.125 and 0.00125, with errors larger than either
+    assert 4 * module.standard_errors.sum() > 0.125
+    module.solve()
+    assert module.eigenvalues[0] > 3 * module.eigenvalues[1]
+    assert module.rotation.abs().argmax(0).tolist() == [0, 1]
+
+
 def test_sorting_by_eigenvalue_would_have_swapped_them():
     """What the test above guards against: a fresh solution at the end of a crossing exchanges two functions."""
     crossed = torch.diag(torch.tensor([0.2, 0.1], dtype=torch.float64))
@@ -276,6 +306,7 @@ def test_step_counts_solves_and_writes():
         ({"dimensions": 0}, "dimensions must be at least 1, got 0"),
         ({"dimensions": 2, "rate": 0.0}, r"rate must lie in \(0, 1\], or be None"),
         ({"dimensions": 2, "tolerance": 1.0}, r"tolerance must lie in \[0, 1\), got 1.0"),
+        ({"dimensions": 2, "reorder": 1.0}, "reorder must be above 1, got 1.0"),
     ],
 )
 def test_bad_arguments(settings, message):

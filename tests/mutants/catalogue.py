@@ -299,6 +299,13 @@ MODULES = [
         ("modules/test_bonus.py",),
     ),
     Mutation(
+        "the last reward starts the annealing, not the first",
+        "modules/exploration.py",
+        "torch.minimum(self.began, self.frames, out=self.began)",
+        "self.began.copy_(self.frames)",
+        ("modules/test_exploration.py::test_epsilon_waits_for_the_first_reward",),
+    ),
+    Mutation(
         "options' lengths do not count in the share of steps that explore",
         "modules/exploration.py",
         "length = self.option_prob * self._mean_length() + 1 - self.option_prob",
@@ -452,6 +459,25 @@ MODULES = [
         "add_(change.mT @ change, alpha=added / (2 * size))",
         "add_(change.mT @ change, alpha=added / size)",
         ("modules/test_rayleigh_ritz.py::test_the_same_from_batches",),
+    ),
+    Mutation(
+        "Ritz leaves the constant function where an early solution put it",
+        "modules/rayleigh_ritz.py",
+        "return apart and values[b] > self.reorder * max(values[a], 0.0)",
+        "return False",
+        (
+            "modules/test_rayleigh_ritz.py::test_the_constant_comes_first_wherever_an_early_solution_put_it",
+        ),
+    ),
+    Mutation(
+        "Ritz exchanges functions whenever their eigenvalues cross",
+        "modules/rayleigh_ritz.py",
+        "return apart and values[b] > self.reorder * max(values[a], 0.0)",
+        "return values[b] > values[a]",
+        (
+            "modules/test_rayleigh_ritz.py::test_functions_keep_their_places_when_eigenvalues_cross",
+            "modules/test_rayleigh_ritz.py::test_identity_over_a_thousand_solutions_on_a_drifting_encoder",
+        ),
     ),
     Mutation(
         "the mean advantage is left in the dueling network",
@@ -686,8 +712,8 @@ AGENTS = [
     Mutation(
         "objectives that average get prioritized rows",
         "agents/agent.py",
-        "own = batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch",
-        "own = batch",
+        "return batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch",
+        "return batch",
         (
             "agents/test_rainbow.py::"
             "test_objectives_that_average_get_uniform_rows_and_the_others_prioritized_ones",
@@ -696,8 +722,8 @@ AGENTS = [
     Mutation(
         "the optimizer is not told which options were trained",
         "agents/agent.py",
-        "self.optimizer.step(trained=[rows for loss in losses for rows in loss.trained_rows()])",
-        "self.optimizer.step()",
+        "trained = [rows for loss in losses for rows in loss.trained_rows()]",
+        "trained = []",
         ("agents/test_optimizer.py::test_options_left_out_of_an_update_do_not_move",),
     ),
     Mutation(
@@ -722,8 +748,29 @@ AGENTS = [
         ("agents/test_declarations.py",),
     ),
     Mutation(
+        "the closed gradient forgets the pairs of a state with itself",
+        "objectives/laplacian.py",
+        "torch.sub(all_pairs, f * later)",
+        "torch.sub(all_pairs, 0 * later)",
+        ("_fast/test_passes.py::test_gradients_and_outputs_are_those_of_the_graph",),
+    ),
+    Mutation(
+        "the closed gradient of a TD error is not clipped",
+        "_fast/losses.py",
+        "slope = error.clamp(-1, 1)",
+        "slope = error.clamp(-9, 9)",
+        ("_fast/test_passes.py::test_gradients_and_outputs_are_those_of_the_graph",),
+    ),
+    Mutation(
+        "a network learns from images that it was only shown",
+        "_fast/passes.py",
+        "if end - begin < total:",
+        "if False:",
+        ("_fast/test_passes.py",),
+    ),
+    Mutation(
         "epsilon falls during discovery",
-        "agents/option_agent.py",
+        "agents/builders.py",
         "make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)",
         "make_explorer(env, config, num_options, config.eps_start)",
         ("agents/test_dceo.py::test_epsilon_falls_after_discovery",),

@@ -106,41 +106,109 @@ def _folding(
     return torch.argsort(pixel, stable=True), counts.cumsum(0) - counts
 
 
-def _layers(
-    pixels: Tensor,
-    scale: float,
-    strides: Sequence[int],
+class Geometry(NamedTuple):
+    """The convolutions of a network for images of one size."""
+
+    windows: tuple[_Windows, ...]
+    kernels: tuple[torch.Size, ...]
+    inputs: tuple[
+        tuple[int, int, int], ...
+    ]  # channels, height and width of what each convolution reads
+    strides: tuple[int, ...]
+    output: tuple[int, int]  # channels and pixels of the last
+
+
+@lru_cache(maxsize=64)
+def geometry_of(
+    image: torch.Size, kernels: tuple[torch.Size, ...], strides: tuple[int, ...]
+) -> Geometry:
+    """The convolutions of kernels ``(out, in, k, k)`` and strides on images ``(channels, height, width)``."""
+    channels, height, width = image
+    windows, inputs = [], []
+    for (out, _, kernel, _), stride in zip(kernels, strides, strict=True):
+        inputs.append((channels, height, width))
+        windows.append(_windows(out, channels, height, width, kernel, stride))
+        channels, (height, width) = out, windows[-1].size
+    return Geometry(tuple(windows), kernels, tuple(inputs), strides, (channels, height * width))
+
+
+def first_columns(images: Tensor, geometry: Geometry) -> Tensor:
+    """The windows of the first convolution, a row each, in the order of its kernel; images ``[B, C, H, W]``."""
+    first = geometry.windows[0].first
+    _, _, kernel, _ = geometry.kernels[0]
+    rows = images.reshape(images.shape[0], -1).index_select(1, first)
+    return rows.view(-1, images.shape[1] * kernel * kernel)
+
+
+def forward_layers(
+    columns: Tensor,
+    batch: int,
+    scale: Tensor | float,
+    geometry: Geometry,
     parameters: Sequence[Tensor],
     saved: list[Tensor] | None,
 ) -> Tensor:
-    """All layers; what the backward pass needs is appended to ``saved``."""
-    batch, channels, height, width = pixels.shape
-    hidden = pixels.reshape(batch, -1)
-    for i, stride in enumerate(strides):
+    """All layers, from the first windows on; what :func:`backward_layers` needs is appended to ``saved``."""
+    hidden, convolutions = columns, len(geometry.windows)
+    for i, windows in enumerate(geometry.windows):
         weight, bias = parameters[2 * i : 2 * i + 2]
-        out, kernel = weight.shape[0], weight.shape[-1]
-        windows = _windows(out, channels, height, width, kernel, stride)
+        out, channels = weight.shape[:2]
         if i == 0:
             # Its few weights are scaled, not the many pixels.
             matrix = weight.reshape(out, -1) * scale
-            columns = hidden.to(weight.dtype).index_select(1, windows.first)
         else:
             matrix = weight.reshape(-1).index_select(0, windows.kernel).view(out, -1)
             columns = hidden.view(batch, -1, channels).index_select(1, windows.rows)
-        columns = columns.view(-1, matrix.shape[1])
+            columns = columns.view(-1, matrix.shape[1])
         hidden = affine(columns, matrix, bias, relu=True)
         if saved is not None:
             saved += [columns, matrix, hidden]
-        channels, (height, width) = out, windows.size
+    channels, pixels = geometry.output
     # The linear layers follow nn.Flatten's order: channels first.
-    hidden = hidden.view(batch, -1).index_select(1, _transposition(height * width, channels))
+    hidden = hidden.view(batch, -1).index_select(1, _transposition(pixels, channels))
     last = len(parameters) // 2 - 1
-    for i in range(len(strides), last + 1):
+    for i in range(convolutions, last + 1):
         weight, bias = parameters[2 * i : 2 * i + 2]
         if saved is not None:
             saved += [hidden, weight]
         hidden = affine(hidden, weight, bias, relu=i < last)
     return hidden
+
+
+def backward_layers(
+    gradient: Tensor, scale: Tensor | float, geometry: Geometry, saved: Sequence[Tensor]
+) -> list[Tensor]:
+    """The gradients of all parameters, in their order, from that of the output ``[B, out]``."""
+    batch, convolutions = gradient.shape[0], len(geometry.windows)
+    convolved, linear = saved[: 3 * convolutions], saved[3 * convolutions :]
+    gradients: list[Tensor] = []  # from the last parameter to the first
+    for i in reversed(range(0, len(linear), 2)):
+        hidden, weight = linear[i : i + 2]
+        gradients += [gradient.sum(0), affine(gradient.t(), hidden.t())]
+        gradient = affine(gradient, weight.t())
+        if i:
+            _threshold_backward_(gradient, hidden, 0, grad_input=gradient)
+    channels, pixels = geometry.output
+    gradient = gradient.index_select(1, _transposition(channels, pixels))
+    gradient = gradient.view(-1, channels)
+    for i in reversed(range(convolutions)):
+        columns, matrix, hidden = convolved[3 * i : 3 * i + 3]
+        shape, (channels, height, width) = geometry.kernels[i], geometry.inputs[i]
+        _threshold_backward_(gradient, hidden, 0, grad_input=gradient)
+        gradients.append(gradient.sum(0))
+        if i == 0:
+            # This way round, the product of two tall matrices takes 0.6 of the time.
+            kernel = (columns.t() @ gradient).mul_(scale).t()
+            gradients.append(kernel.contiguous().view(shape))
+            break
+        kernel = affine(gradient.t(), columns.t())
+        back = geometry.windows[i].kernel_back
+        gradients.append(kernel.view(-1).index_select(0, back).view(shape))
+        gathered = affine(gradient, matrix.t()).view(-1, channels)
+        bags = _folding(batch, height, width, shape[-1], geometry.strides[i])
+        gradient = torch.embedding_bag(gathered, *bags)[0]
+    gradients.reverse()
+    return gradients
 
 
 class _FusedConvNet(torch.autograd.Function):
@@ -149,50 +217,29 @@ class _FusedConvNet(torch.autograd.Function):
         ctx: Any, pixels: Tensor, scale: float, strides: tuple[int, ...], *parameters: Tensor
     ) -> Tensor:
         saved: list[Tensor] = []
-        features = _layers(pixels, scale, strides, parameters, saved)
+        ctx.geometry, features = _features(pixels, scale, strides, parameters, saved)
         ctx.save_for_backward(*saved)
-        ctx.scale, ctx.strides, ctx.image = scale, strides, pixels.shape
-        ctx.kernels = [parameter.shape for parameter in parameters[: 2 * len(strides) : 2]]
+        ctx.scale = scale
         return features
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        saved, strides = ctx.saved_tensors, ctx.strides
-        convolved, linear = saved[: 3 * len(strides)], saved[3 * len(strides) :]
-        gradients: list[Tensor] = []  # from the last parameter to the first
-        for i in reversed(range(0, len(linear), 2)):
-            hidden, weight = linear[i : i + 2]
-            gradients += [gradient.sum(0), affine(gradient.t(), hidden.t())]
-            gradient = affine(gradient, weight.t())
-            if i:
-                _threshold_backward_(gradient, hidden, 0, grad_input=gradient)
+        gradients = backward_layers(gradient, ctx.scale, ctx.geometry, ctx.saved_tensors)
+        return (None, None, None, *gradients)
 
-        batch, channels, height, width = ctx.image
-        sizes = []  # the input of each convolution
-        for (out, _, kernel, _), stride in zip(ctx.kernels, strides, strict=True):
-            sizes.append((channels, height, width))
-            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
-            channels = out
-        gradient = gradient.index_select(1, _transposition(channels, height * width))
-        gradient = gradient.view(-1, channels)
-        for i in reversed(range(len(strides))):
-            columns, matrix, hidden = convolved[3 * i : 3 * i + 3]
-            shape, (channels, height, width) = ctx.kernels[i], sizes[i]
-            _threshold_backward_(gradient, hidden, 0, grad_input=gradient)
-            gradients.append(gradient.sum(0))
-            if i == 0:
-                # This way round, the product of two tall matrices takes 0.6 of the time.
-                kernel = (columns.t() @ gradient).mul_(ctx.scale).t()
-                gradients.append(kernel.contiguous().view(shape))
-                break
-            kernel = affine(gradient.t(), columns.t())
-            geometry = height, width, shape[-1], strides[i]
-            back = _windows(shape[0], channels, *geometry).kernel_back
-            gradients.append(kernel.view(-1).index_select(0, back).view(shape))
-            gathered = affine(gradient, matrix.t()).view(-1, channels)
-            gradient = torch.embedding_bag(gathered, *_folding(batch, *geometry))[0]
-        return (None, None, None, *reversed(gradients))
+
+def _features(
+    pixels: Tensor,
+    scale: float,
+    strides: tuple[int, ...],
+    parameters: Sequence[Tensor],
+    saved: list[Tensor] | None,
+) -> tuple[Geometry, Tensor]:
+    kernels = tuple(weight.shape for weight in parameters[: 2 * len(strides) : 2])
+    geometry = geometry_of(pixels.shape[1:], kernels, strides)
+    columns = first_columns(pixels.to(parameters[0].dtype), geometry)
+    return geometry, forward_layers(columns, len(pixels), scale, geometry, parameters, saved)
 
 
 def fused_conv_net(
@@ -222,4 +269,4 @@ def fused_conv_net(
     """
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
         return _FusedConvNet.apply(pixels, scale, strides, *parameters)
-    return _layers(pixels, scale, strides, parameters, None)
+    return _features(pixels, scale, strides, parameters, None)[1]

@@ -26,11 +26,13 @@ class TrainedRows(NamedTuple):
         parameter (nn.Parameter): has a block of ``rows`` rows for each option, one after the other.
         rows (int): the rows of one option.
         options (tuple of int): the options trained.
+        gradients (list of Tensor, optional): theirs, one for each; otherwise they are in the parameter's ``grad``.
     """
 
     parameter: nn.Parameter
     rows: int
     options: tuple[int, ...]
+    gradients: list[Tensor] | None = None
 
 
 class OptionAdam(torch.optim.Adam):
@@ -91,7 +93,8 @@ class OptionAdam(torch.optim.Adam):
                 [
                     rows
                     for rows in trained
-                    if id(rows.parameter) in own and rows.parameter.grad is not None
+                    if id(rows.parameter) in own
+                    and (rows.gradients is not None or rows.parameter.grad is not None)
                 ],
             )
         return result
@@ -99,16 +102,20 @@ class OptionAdam(torch.optim.Adam):
     @torch.no_grad()
     def _step_rows(self, group: dict[str, Any], trained: Sequence[TrainedRows]) -> None:
         tensors: list[list[Tensor]] = [[], [], [], [], []]
-        for parameter, rows, options in trained:
+        for parameter, rows, options, gradients in trained:
             count = parameter.shape[0] // rows
             state = self._state_of(parameter, count)
-            gradient = parameter.grad
-            assert gradient is not None
-            wholes = (parameter.detach(), gradient, state["exp_avg"], state["exp_avg_sq"])
-            for option in options:
+            wholes = (parameter.detach(), state["exp_avg"], state["exp_avg_sq"])
+            for i, option in enumerate(options):
+                block = slice(option * rows, (option + 1) * rows)
                 # Views: what Adam writes is written where it belongs.
-                for block, whole in zip(tensors, wholes, strict=False):
-                    block.append(whole[option * rows : (option + 1) * rows])
+                for column, whole in zip((0, 2, 3), wholes, strict=True):
+                    tensors[column].append(whole[block])
+                if gradients is not None:
+                    tensors[1].append(gradients[i].view(tensors[0][-1].shape))
+                else:
+                    assert parameter.grad is not None
+                    tensors[1].append(parameter.grad[block])
                 tensors[4].append(state["step"][option])
         if not tensors[0]:
             return

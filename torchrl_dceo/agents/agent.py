@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from tensordict import TensorDictBase
@@ -18,11 +18,12 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo._fast.passes import DirectLoss, Inputs, Pass, Passes, is_possible
 from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs.prepare import frame_stack_of
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule
-from torchrl_dceo.modules.exploration import value_termination
+from torchrl_dceo.modules.exploration import TemporallyExtendedExploration, value_termination
 from torchrl_dceo.modules.networks import ConvNet
 from torchrl_dceo.objectives import OptionDQNLoss
 
@@ -238,6 +239,8 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
+        # Of parameters of which the last update computed those of some options only, by the parameter's id.
+        self._row_gradients: dict[int, list[Tensor]] = {}
         shifted = any(
             isinstance(m, EigenReward) and m.mode == "potential" for m in self.objectives.values()
         )
@@ -260,6 +263,14 @@ class Agent(nn.Module):
                     f"{sorted(self.objectives)}"
                 )
 
+    def collected(self, data: TensorDictBase) -> None:
+        """Anneals ε by the frames of a collected batch; it may wait for the first reward."""
+        explorer, frames = self.explorer, data.numel()
+        if isinstance(explorer, TemporallyExtendedExploration) and explorer.waits_for_reward:
+            explorer.step(frames, rewarded=bool((data.get(("next", "reward")) != 0).any()))
+        else:
+            explorer.step(frames)
+
     def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
         """One update from a batch of the replay, which is then told the priorities of what it gave, if it has any."""
         batch = replay.sample()
@@ -279,35 +290,26 @@ class Agent(nn.Module):
 
     def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
         """Learns from one batch; returns every output of the losses, detached, and what objectives log."""
-        total: Tensor | None = None
-        outputs: dict[str, Tensor] = {}
         learning = [
             (name, objective)
             for name, objective in self._declared.items()
             if phase.objectives is None or name in phase.objectives
         ]
-        for name, objective in learning:
-            own = batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch
-            out = objective.module(own)
-            if isinstance(objective.module, LossModule):
-                for key, value in out.items():
-                    if key.startswith("loss"):
-                        if objective.weighted_mean and self.replay.prioritized:
-                            value = value * own.get("priority_weight").mean()
-                        total = value if total is None else total + value
-                        key = f"loss_{name}"
-                    outputs[key] = value.detach()
-            for key in objective.logged:
-                outputs[str(key)] = out.get(key).mean()
-        if total is None:
-            raise ValueError(f"phase {phase.name!r} trains no loss")
-        total.backward()
+        outputs = self._learn_directly(batch, learning)
+        if outputs is None:
+            outputs = self._learn(batch, learning, phase)
         if self.max_grad_norm is not None:
             outputs["grad_norm"] = nn.utils.clip_grad_norm_(self._trained(), self.max_grad_norm)
         if isinstance(self.optimizer, OptionAdam):
             modules = (objective.module for _, objective in learning)
             losses = (loss for loss in modules if isinstance(loss, OptionDQNLoss))
-            self.optimizer.step(trained=[rows for loss in losses for rows in loss.trained_rows()])
+            trained = [rows for loss in losses for rows in loss.trained_rows()]
+            gradients, self._row_gradients = self._row_gradients, {}
+            self.optimizer.step(
+                trained=[
+                    rows._replace(gradients=gradients.get(id(rows.parameter))) for rows in trained
+                ]
+            )
         else:
             self.optimizer.step()
         self.optimizer.zero_grad()
@@ -318,6 +320,96 @@ class Agent(nn.Module):
         for _, objective in learning:
             if objective.after_update is not None:
                 objective.after_update()
+        return outputs
+
+    def _own(self, batch: TensorDictBase, objective: Objective) -> TensorDictBase:
+        """What an objective reads of a batch."""
+        return batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch
+
+    def _factor(self, own: TensorDictBase, objective: Objective) -> Tensor | None:
+        """What its loss is multiplied with."""
+        if objective.weighted_mean and self.replay.prioritized:
+            return own.get("priority_weight").mean()
+        return None
+
+    def _learn(
+        self, batch: TensorDictBase, learning: Sequence[tuple[str, Objective]], phase: Phase
+    ) -> dict[str, Tensor]:
+        """Runs the objectives and leaves the gradients of their losses."""
+        total: Tensor | None = None
+        outputs: dict[str, Tensor] = {}
+        for name, objective in learning:
+            own = self._own(batch, objective)
+            out, factor = objective.module(own), self._factor(own, objective)
+            if isinstance(objective.module, LossModule):
+                for key, value in out.items():
+                    if key.startswith("loss"):
+                        if factor is not None:
+                            value = value * factor
+                        total = value if total is None else total + value
+                        key = f"loss_{name}"
+                    outputs[key] = value.detach()
+            for key in objective.logged:
+                outputs[str(key)] = out.get(key).mean()
+        if total is None:
+            raise ValueError(f"phase {phase.name!r} trains no loss")
+        total.backward()
+        return outputs
+
+    def _learn_directly(
+        self, batch: TensorDictBase, learning: Sequence[tuple[str, Objective]]
+    ) -> dict[str, Tensor] | None:
+        """The same without autograd, for losses that know their gradients; ``None``, nothing done, for others."""
+        # The norm of a gradient is that of all of its rows.
+        partial = isinstance(self.optimizer, OptionAdam) and self.max_grad_norm is not None
+        if partial or not is_possible():
+            return None
+        batches = [self._own(batch, objective) for _, objective in learning]
+        inputs: dict[int, Inputs] = {}
+        losses: dict[int, DirectLoss] = {}
+        for i, (_, objective) in enumerate(learning):
+            module = objective.module
+            if isinstance(module, LossModule):
+                found = module.direct_inputs(batches[i]) if isinstance(module, DirectLoss) else None
+                if found is None:
+                    return None
+                inputs[i], losses[i] = found, cast("DirectLoss", module)
+        if not inputs:
+            return None
+        first = min(inputs)
+        with torch.no_grad():
+            # They may set what networks read: the mean image, at the first update.
+            early = [learning[i][1].module(batches[i]) for i in range(first)]
+        passes: list[Pass] = []
+        parts: dict[int, slice] = {}  # of these, those of a loss
+        for i, given in inputs.items():
+            begin = len(passes)
+            passes += losses[i].direct_passes(given)
+            parts[i] = slice(begin, len(passes))
+        run = Passes(passes)
+        outputs: dict[str, Tensor] = {}
+        gradients: list[list[Tensor]] = []
+        with torch.no_grad():
+            for i, (name, objective) in enumerate(learning):
+                own, module = batches[i], objective.module
+                out: Mapping[str, Tensor] | TensorDictBase
+                if i in parts:
+                    factor = self._factor(own, objective)
+                    own_gradients, named = losses[i].direct_gradients(
+                        run.outputs[parts[i]], own, factor
+                    )
+                    gradients += own_gradients
+                    for key, value in named.items():
+                        if key.startswith("loss"):
+                            key = f"loss_{name}"
+                            value = value if factor is None else value * factor
+                        outputs[key] = value
+                    out = named
+                else:
+                    out = early[i] if i < first else module(own)
+                for key in objective.logged:
+                    outputs[str(key)] = out[key].mean()
+            self._row_gradients = run.backward(gradients)
         return outputs
 
     def compile_networks(self, **settings: Any) -> None:

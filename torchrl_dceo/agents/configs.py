@@ -66,6 +66,11 @@ class LearnerConfig(_Checked):
     # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
     main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
+    # Of main learner and options; ours (their later code, in 3D: rmsprop, centred, decay 0.95).
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    rmsprop_eps: float = 0.01 / 32**2  # under the root; their later code, in 3D
+    # Of all that is no Q-network: f, a discriminator, a predictor; None: lr (their later code, in 3D: 1e-4).
+    representation_lr: float | None = None
     # The paper: a table on the cube, Rainbow on Atari (its options too).
     main_learner: Literal["network", "table", "rainbow"] = "network"
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
@@ -85,6 +90,7 @@ class LearnerConfig(_Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, ("lr", "adam_eps", "main_adam_eps", "main_pixel_scale", "v_max"))
+        check_positive(self, ("rmsprop_eps", "representation_lr"))
         check_positive(self, ("max_grad_norm", "target_tau", "table_step_size"))
         check_between(self, ("gamma", "target_tau", "eps_init", "eps_end", "table_step_size"))
         check_between(self, ("priority_beta",))
@@ -113,6 +119,8 @@ class OptionConfig(_Checked):
     # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it
     # 46 % at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
     eps_per: Literal["decision", "step"] | None = None
+    # Ours: ε falls from the first reward on, before which there is nothing to exploit; False: at once, the paper.
+    eps_after_reward: bool = True
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
     option_gamma: float | None = 0.95
@@ -144,7 +152,9 @@ class OptionConfig(_Checked):
 
 @dataclass
 class OptionAgentConfig(OptionConfig, LearnerConfig):
-    """A main learner and options: what :func:`~torchrl_dceo.agents.option_agent.make_option_agent` builds from."""
+    """A main learner and options: what :func:`~torchrl_dceo.agents.builders.make_option_agent` builds from."""
+
+    eps_frames: int = 40_000  # ours: from the first reward on, see eps_after_reward
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,7 +171,6 @@ class DiscoveryConfig(_Checked):
 
     discovery_frames: int = by_environment(100_000)  # T_discovery; ours: a third of the run
     option_prob: float = 0.9  # μ; the paper, two phases on Nine Rooms and Maze
-    eps_frames: int = 70_000  # ours: a third of what discovery leaves
 
     def __post_init__(self) -> None:
         super().__post_init__()

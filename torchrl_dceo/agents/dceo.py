@@ -14,10 +14,10 @@ from torchrl_dceo.agents.builders import (
     centred,
     make_eigen_reward,
     make_network_fn,
+    make_option_agent,
     observation_key,
 )
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
-from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.modules import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 from torchrl_dceo.settings import imported

@@ -15,10 +15,10 @@ from torchrl_dceo.agents.builders import (
     centred,
     make_eigen_reward,
     make_network_fn,
+    make_option_agent,
     observation_key,
 )
 from torchrl_dceo.agents.configs import LaplacianConfig, OptionAgentConfig
-from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.objectives import GraphDrawingLoss
 from torchrl_dceo.settings import check_at_least, check_positive
 

@@ -75,6 +75,7 @@ class EZGreedyConfig(LearnerConfig):
     zeta_exponent: float = 2.0  # k; the paper, after Dabney et al.
     max_duration: int = 10_000  # ours: the zeta distribution is cut here
     eps_per: Literal["decision", "step"] | None = OptionConfig.eps_per  # as for options
+    eps_after_reward: bool = OptionConfig.eps_after_reward  # as for options
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,6 +97,7 @@ def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
         zeta_exponent=config.zeta_exponent,
         max_duration=config.max_duration,
         eps_per=config.eps_per or "step",
+        wait_for_reward=config.eps_after_reward,
     )
     return assemble(
         env,

@@ -42,6 +42,8 @@ class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
     num_options: int = 5  # the paper, in 3D and Atari
     option_prob: float = 0.9  # the paper, in 3D and Atari
     signs: Literal["+", "-", "both"] = "+"  # the paper
+    eps_per: Literal["decision", "step"] | None = "decision"  # the paper
+    eps_after_reward: bool = False  # the paper
     option_gamma: float | None = None  # the authors: the main learner's
     one_step_options: bool = False  # the authors: n steps, as the main learner
     dimensions: int | None = 20  # the authors

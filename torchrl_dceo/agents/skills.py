@@ -12,10 +12,10 @@ from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import (
     centred,
     make_network_fn,
+    make_option_agent,
     observation_key,
 )
 from torchrl_dceo.agents.configs import DiscoveryConfig, OptionAgentConfig
-from torchrl_dceo.agents.option_agent import make_option_agent
 from torchrl_dceo.modules import CICReward, DIAYNReward, SkillScores
 from torchrl_dceo.objectives import CICLoss, DIAYNLoss
 from torchrl_dceo.settings import check_at_least, check_positive

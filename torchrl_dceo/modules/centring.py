@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -11,6 +12,7 @@ from tensordict.nn import dispatch
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor, nn
 
+from torchrl_dceo._fast.passes import Form, inner_form
 from torchrl_dceo.modules.rewards import KeyedModule
 
 __all__ = ["Centred", "CentringFit"]
@@ -65,6 +67,14 @@ class Centred(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps images ``[*, C, H, W]``, in the units that the statistics were taken in, to the network's output."""
         return self.network((pixels - self.centre) * self.scale)
+
+    def fused_form(self, entries: dict[str, Any]) -> Form | None:
+        """That of its network, on centred images."""
+        form = inner_form(self, "network", entries)
+        if form is None or form.centre is not None or form.scale is not None:
+            return None
+        scale = entries["scale"] if "scale" in self._buffers else self.scale
+        return form._replace(centre=entries["centre"], scale=scale)
 
 
 class CentringFit(KeyedModule):

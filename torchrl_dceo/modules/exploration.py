@@ -31,6 +31,8 @@ NO_OPTION = -1
 
 EpsPer = Literal["decision", "step"]
 
+_NEVER = torch.iinfo(torch.int64).max
+
 
 class CarriedPrimer(TensorDictPrimer):
     """A primer whose entries outlive their episode: what an episode ends with is what the next one begins with."""
@@ -76,6 +78,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         action_mask_key: NestedKey | None = None,
         across_episodes: bool = False,
         eps_per: EpsPer = "decision",
+        wait_for_reward: bool = False,
     ) -> None:
         super().__init__()
         if eps_per not in get_args(EpsPer):
@@ -109,17 +112,33 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.register_buffer("eps_end", torch.tensor(float(eps_end)))
         self.register_buffer("eps", torch.tensor(float(eps_init)))
         self.register_buffer("frames", torch.tensor(0))
+        # The frame from which ε falls at the earliest: that of the first reward, if it waits for one.
+        self.register_buffer("began", torch.tensor(_NEVER if wait_for_reward else 0))
 
-    def step(self, frames: int = 1) -> None:
-        """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on."""
+    @property
+    def waits_for_reward(self) -> bool:
+        """Whether ε does not fall yet because no reward has been met."""
+        return bool(self.began == _NEVER)
+
+    def step(self, frames: int = 1, *, rewarded: bool = False) -> None:
+        """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on.
+
+        Args:
+            frames (int): how many were collected.
+
+        Keyword Args:
+            rewarded (bool): whether any of them had a reward, for ``wait_for_reward``.
+        """
         # The buffers are written in place: collectors hold references to them.
         self.frames.add_(frames)
+        if rewarded:
+            torch.minimum(self.began, self.frames, out=self.began)
         self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
 
     def _progress(self) -> Tensor:
         """The share of the annealing that is over, from 0 to 1."""
-        progress = (self.frames - self.annealing_start) / self.annealing_num_steps
-        return progress.clamp_(0, 1)
+        start = self.began.clamp(min=self.annealing_start)
+        return ((self.frames - start) / self.annealing_num_steps).clamp_(0, 1)
 
     def _decision_probability(self, eps: float) -> float:
         """The probability p with which decisions explore, for a share ε of all steps that do.
@@ -363,6 +382,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             actions; they are turned into probabilities of decisions, between which those fall linearly, so that most
             of the annealing explores as in the paper and its end does not. At ε = 1 both are the same. Default:
             ``"decision"``.
+        wait_for_reward (bool, optional): whether ε begins to fall only when :meth:`step` was called with
+            ``rewarded=True``: until then there is nothing to exploit. Default: ``False``.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
@@ -402,6 +423,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_eps: float = 0.0,
         option_eps_init: float | None = None,
         eps_per: EpsPer = "decision",
+        wait_for_reward: bool = False,
         across_episodes: bool = False,
         selection: Selection | None = None,
         termination: Termination | None = None,
@@ -424,6 +446,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             action_mask_key=action_mask_key,
             across_episodes=across_episodes,
             eps_per=eps_per,
+            wait_for_reward=wait_for_reward,
         )
         if num_options < 1:
             raise ValueError(f"num_options must be at least 1, got {num_options}")
@@ -457,9 +480,9 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             self.in_keys.append(action_mask_key)
         self.out_keys = [action_key, option_key, unravel_key(("next", option_key)), self._start_key]
 
-    def step(self, frames: int = 1) -> None:
+    def step(self, frames: int = 1, *, rewarded: bool = False) -> None:
         """Anneals ε and, with ``option_eps_init``, that inside options, by a number of collected frames."""
-        super().step(frames)
+        super().step(frames, rewarded=rewarded)
         if self.annealed_option_eps is not None and self.option_eps_init is not None:
             progress = self._progress()
             eps = (1 - progress) * self.option_eps_init + progress * self.option_eps
@@ -534,7 +557,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
             εz-greedy. Default: ``1.0``.
         zeta_exponent (float, optional): k > 1. Default: ``2.0``, the best of Dabney et al.
         max_duration (int, optional): lengths are drawn from zeta truncated here. Default: ``10_000``.
-        eps_per (str, optional): as in :class:`~torchrl_dceo.modules.OptionExplorationModule`. Default: ``"decision"``.
+        eps_per, wait_for_reward: as in :class:`~torchrl_dceo.modules.OptionExplorationModule`.
         action_key, option_key, is_init_key (NestedKey, optional): the names of the entries.
         action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``: random actions are
             among them, and a repetition ends where its action is not. Default: ``None``, no mask.
@@ -565,6 +588,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
         zeta_exponent: float = 2.0,
         max_duration: int = 10_000,
         eps_per: EpsPer = "decision",
+        wait_for_reward: bool = False,
         action_key: NestedKey = "action",
         option_key: NestedKey = "option",
         is_init_key: NestedKey = "is_init",
@@ -582,6 +606,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
             is_init_key=is_init_key,
             action_mask_key=action_mask_key,
             eps_per=eps_per,
+            wait_for_reward=wait_for_reward,
         )
         if zeta_exponent <= 1:
             raise ValueError(f"zeta_exponent must be greater than 1, got {zeta_exponent}")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from torchrl_dceo._fast import is_fast
 from torchrl_dceo._fast.convolution import fused_conv_net
+from torchrl_dceo._fast.passes import Form, inner_form
 
 __all__ = [
     "ConvNet",
@@ -114,6 +115,8 @@ class ConvNet(nn.Module):
         self._types = [type(layer) for layer in layers]
         self._fits = 0 < self._padded_shape.numel() <= _FUSED_IMAGE
         self._weighted = [layer for layer in layers if isinstance(layer, nn.Conv2d | nn.Linear)]
+        # Their names in the sequence.
+        self._numbers = [str(layers.index(layer)) for layer in self._weighted]
         self._strides = tuple(strides)
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -164,10 +167,44 @@ class ConvNet(nn.Module):
             and (torch.is_grad_enabled() or images.numel() <= _LARGE)
             and not torch._C._are_functorch_transforms_active()
             and not torch.is_autocast_enabled("cpu")
-            and list(self.layers._modules.values()) == self._built
+            and self._is_as_built()
+        )
+
+    def _is_as_built(self) -> bool:
+        return (
+            list(self.layers._modules.values()) == self._built
             and not any(self._hooks)
             and list(map(type, self._built)) == self._types  # a parametrization changes the class
         )
+
+    def fused_form(self, entries: dict[str, Any]) -> Form | None:
+        """The network as its tensors, with these in the place of its own; ``None`` where it is more than them."""
+        if not (
+            self.fused
+            and self._fits
+            and self._compiled_call_impl is None
+            and type(self).forward is ConvNet.forward
+            and self._is_as_built()
+        ):
+            return None
+        layers = entries["layers"]._tensordict
+        parameters = tuple(
+            layers[number]._tensordict[name]
+            for number in self._numbers
+            for name in ("weight", "bias")
+        )
+        return self.empty_form()._replace(parameters=parameters)
+
+    def empty_form(self) -> Form:
+        """What the network is but for its tensors."""
+        return Form((), self._strides, self._padded_shape, self._padding)
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """In the order of a form's parameters."""
+        return [
+            f"layers.{number}.{name}" for number in self._numbers for name in ("weight", "bias")
+        ]
 
 
 def _full_length(length: int, kernel_sizes: Sequence[int], strides: Sequence[int]) -> int:
@@ -301,6 +338,11 @@ class MultiHeadNet(OptionNet):
         """Maps observations to the outputs of all heads."""
         return self.network(observation).unflatten(-1, (-1, *self.head_shape[1:]))
 
+    def fused_form(self, entries: dict[str, Any]) -> Form | None:
+        """That of its network: the reshape is left to the reader."""
+        own = type(self).forward is MultiHeadNet.forward
+        return inner_form(self, "network", entries) if own else None
+
     def rows_per_option(self) -> dict[str, int]:
         """The last linear layer, if it is the heads."""
         linear = [
@@ -352,6 +394,17 @@ class StackedNet(OptionNet):
         self.stacked = nn.ParameterList(list(parameters.values()))
         # In a tuple, so that the template's own parameters are not registered: the stacked ones replace them.
         self._template = (networks[0].to("meta"),)
+
+    def fused_form(self, entries: dict[str, Any]) -> Form | None:
+        """That of its networks, with all of their parameters."""
+        network = self._template[0]
+        if type(self).forward is not StackedNet.forward or type(network) is not ConvNet:
+            return None
+        stacked = entries["stacked"]._tensordict
+        parameters = tuple(stacked[str(i)] for i in range(len(self.stacked)))
+        if self._names != network.parameter_names or not network.fused:
+            return None
+        return network.empty_form()._replace(parameters=parameters, stack=len(parameters[0]))
 
     def rows_per_option(self) -> dict[str, int]:
         """All parameters, one row each."""

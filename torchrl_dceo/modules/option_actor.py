@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tensordict import TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.data import Categorical, Composite, OneHot, TensorSpec
+
+from torchrl_dceo._fast.passes import Form, inner_form
 
 __all__ = ["OptionHead", "OptionQValueActor", "action_leaf", "averaged"]
 
@@ -61,6 +63,11 @@ class OptionHead(nn.Module):
             "options, actions",
             "build it with MultiHeadNet or StackedNet",
         )
+
+    def fused_form(self, entries: dict[str, Any]) -> Form | None:
+        """That of its network, if all that it adds is the check."""
+        own = type(self).forward is OptionHead.forward
+        return inner_form(self, "module", entries) if own else None
 
 
 class OptionQValueActor(TensorDictModule):

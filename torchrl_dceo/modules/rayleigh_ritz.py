@@ -74,7 +74,9 @@ class RayleighRitz(nn.Module):
     times the sum of their standard errors) are one subspace, places are given to the subspaces that hold most of their
     old functions, and within a subspace the basis nearest to the old one is taken (orthogonal Procrustes), which for a
     single function is its sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so later;
-    ``solve(restart=True)`` sorts them anew.
+    ``solve(restart=True)`` sorts them anew. A function goes ahead of another only where its eigenvalue is less than
+    1 / ``reorder`` of the other's, beyond their errors: the constant one, whose eigenvalue is 0, is always the first,
+    also where a first solution, of an encoder that had not learned yet, put it elsewhere.
 
     Args:
         dimensions (int): d.
@@ -83,6 +85,8 @@ class RayleighRitz(nn.Module):
         rate (float, optional): of the running averages, for each batch, bias-corrected. ``None``: plain averages of
             everything since :meth:`reset`. Near-equal eigenvalues need many pairs. Default: ``0.005``.
         tolerance (float): the relative distance of eigenvalues that count as one. Default: ``0.05``.
+        reorder (float): the ratio of two eigenvalues in the wrong order at which their functions change places;
+            infinite: never. Default: ``3.0``.
 
     Examples:
         >>> import torch
@@ -109,7 +113,12 @@ class RayleighRitz(nn.Module):
     solved: Tensor
 
     def __init__(
-        self, dimensions: int, *, rate: float | None = 0.005, tolerance: float = 0.05
+        self,
+        dimensions: int,
+        *,
+        rate: float | None = 0.005,
+        tolerance: float = 0.05,
+        reorder: float = 3.0,
     ) -> None:
         super().__init__()
         if dimensions < 1:
@@ -118,9 +127,12 @@ class RayleighRitz(nn.Module):
             raise ValueError(f"rate must lie in (0, 1], or be None for plain averages, got {rate}.")
         if not 0 <= tolerance < 1:
             raise ValueError(f"tolerance must lie in [0, 1), got {tolerance}.")
+        if not reorder > 1:
+            raise ValueError(f"reorder must be above 1, got {reorder}.")
         self.dimensions = dimensions
         self.rate = rate
         self.tolerance = tolerance
+        self.reorder = reorder
         double = torch.float64
         # Sums over batches: of the matrices, of the batches' weights, and of the squares of every pair's weight.
         self.register_buffer("smoothness", torch.zeros(dimensions, dimensions, dtype=double))
@@ -201,6 +213,10 @@ class RayleighRitz(nn.Module):
             values = torch.einsum("ji,jk,ki->i", rotation, smoothness, rotation)
             present = rotation.square().sum(0) > 0
             values = torch.where(present, values, torch.inf)
+            places = self._places(values.tolist())
+            if places != sorted(places):
+                values, rotation = values[places], rotation[:, places]
+                self.residuals.copy_(self.residuals[places])
         self.eigenvalues.copy_(values)
         # A new tensor: an earlier one may be part of a graph.
         self.rotation = rotation.to(self.rotation.dtype)
@@ -225,6 +241,24 @@ class RayleighRitz(nn.Module):
             left, _, right = torch.linalg.svd(overlap[a:b, chosen])
             result[:, chosen] = rotation[:, a:b] @ (left @ right)
         return result
+
+    def _places(self, values: list[float]) -> list[int]:
+        """Which function comes to each place: those that are clearly smoother go ahead, all others stay."""
+        errors = torch.nan_to_num(self.standard_errors, nan=0.0).tolist()
+        places: list[int] = []
+        for new in range(len(values)):
+            at = new
+            while at and self._clearly_before(values, errors, new, places[at - 1]):
+                at -= 1
+            places.insert(at, new)
+        return places
+
+    def _clearly_before(self, values: list[float], errors: list[float], a: int, b: int) -> bool:
+        if math.isinf(values[a]) or math.isinf(values[b]):
+            return values[a] < values[b]
+        # Rounding may leave the constant one a little below 0.
+        apart = values[b] - values[a] > 4 * (errors[a] + errors[b]) + 1e-12
+        return apart and values[b] > self.reorder * max(values[a], 0.0)
 
     def _groups(self, values: list[float], errors: list[float]) -> list[tuple[int, int]]:
         """Neighbours that cannot be told apart, as ``(first, last + 1)``."""

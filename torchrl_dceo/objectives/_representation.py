@@ -14,7 +14,16 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
 from torch import Tensor, nn
 from torchrl.objectives import LossModule
 
-from torchrl_dceo._fast.parameters import output_of, swapped
+from torchrl_dceo._fast.parameters import is_plain, nested, output_of, swapped
+from torchrl_dceo._fast.passes import (
+    DirectLoss,
+    Inputs,
+    Pass,
+    checked_inputs,
+    form_of,
+    inherits,
+    is_masked,
+)
 
 __all__ = [
     "AutomaticBarrier",
@@ -190,7 +199,7 @@ def check_barrier(value: Barrier) -> None:
         check_positive("barrier", value)
 
 
-class RepresentationLoss(LossModule):
+class RepresentationLoss(DirectLoss, LossModule):
     """Base of the losses that learn f: S -> R^d from pairs of consecutive states.
 
     A subclass turns the flat representations of the valid states and of their successors, both
@@ -316,6 +325,70 @@ class RepresentationLoss(LossModule):
         self._clear_weakrefs(tensordict, out, "encoder_network_params")
         return out
 
+    def direct_inputs(self, tensordict: TensorDictBase) -> Inputs | None:
+        """Its network, if it is convolutional and the batch plain."""
+        encoder, size = self.encoder_network, tensordict.shape
+        if not (
+            inherits(type(self), RepresentationLoss, "forward", "_encode")
+            and is_plain(encoder)
+            and len(encoder.in_keys) == 1
+            and self.reduction == "mean"
+            and len(size) == 1
+            and size[0] > 1
+            and (self.estimator == "pairs" or size[0] % 2 == 0)
+            and not is_masked(self, tensordict)
+        ):
+            return None
+        form = form_of(encoder.module, nested(self.encoder_network_params, "module"))
+        key = encoder.in_keys[0]
+        successor = unravel_key((self.tensor_keys.successor, key))
+        images = (self._read(tensordict, key), self._read(tensordict, successor))
+        return checked_inputs([form], images)
+
+    def direct_passes(self, inputs: Inputs) -> list[Pass]:
+        """The encoder at both states."""
+        (form,), images = inputs
+        return [Pass(form, images, learned=2)]
+
+    def direct_gradients(
+        self, outputs: list[list[Tensor]], tensordict: TensorDictBase, factor: Tensor | None
+    ) -> tuple[list[list[Tensor]], dict[str, Tensor]]:
+        """As ``forward``, and the gradients of both representations."""
+        f, f_successor = outputs[0]
+        self._write(tensordict, f, f_successor)
+        automatic = self.automatic_barrier
+        if automatic is not None:
+            automatic.update(f, f_successor)
+        gradients, terms = self._gradients(f, f_successor)
+        if factor is not None:
+            gradients = [gradient * factor for gradient in gradients]
+        named = dict(zip(("loss_laplacian", "smoothness", "orthogonality"), terms, strict=True))
+        if automatic is not None:
+            named["barrier"] = automatic.value.clone()
+            named["collapsed"] = automatic.collapsed.sum().to(torch.float32)
+        return [gradients], named
+
+    def _gradients(
+        self, f: Tensor, f_successor: Tensor
+    ) -> tuple[list[Tensor], tuple[Tensor, Tensor, Tensor]]:
+        """Those of the mean loss with respect to both, and the means of the terms."""
+        pair = [f.detach().requires_grad_(), f_successor.detach().requires_grad_()]
+        with torch.enable_grad():
+            loss, smoothness, orthogonality = self._terms(*pair)
+            mean = loss.mean()
+            gradients = torch.autograd.grad(mean, pair)
+        return list(gradients), (
+            mean.detach(),
+            smoothness.detach().mean(),
+            orthogonality.detach().mean(),
+        )
+
+    def _write(self, tensordict: TensorDictBase, f: Tensor, f_successor: Tensor) -> None:
+        key = self.tensor_keys.representation
+        key = self.encoder_network.out_keys[0] if key is None else key
+        tensordict.set(key, f)
+        tensordict.set(unravel_key((self.tensor_keys.successor, key)), f_successor)
+
     def _encode(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """f(s) and f(s'), each ``[*batch, d]``; both are written back, detached."""
         encoder, successor = self.encoder_network, self.tensor_keys.successor
@@ -336,10 +409,7 @@ class RepresentationLoss(LossModule):
             else:
                 f = output_of(encoder, TensorDict(states), out_key)
                 f_successor = output_of(encoder, TensorDict(successors), out_key)
-        key = self.tensor_keys.representation
-        key = out_key if key is None else key
-        tensordict.set(key, f.detach())
-        tensordict.set(unravel_key((successor, key)), f_successor.detach())
+        self._write(tensordict, f.detach(), f_successor.detach())
         return f, f_successor
 
     def _read(self, tensordict: TensorDictBase, key: NestedKey) -> Tensor:

@@ -45,18 +45,20 @@ Norm = Literal["squared", "log1p"]
 
 
 class Coefficients(NamedTuple):
-    """The coefficients c_1 ≥ … ≥ c_d in the three shapes that the estimates need."""
+    """The coefficients c_1 ≥ … ≥ c_d in the shapes that the estimates need, and which prefixes a dimension is in."""
 
     c: Tensor  # [d]
     prefix_weights: Tensor  # [d], c_i - c_{i+1} with c_{d+1} = 0
     pair_weights: Tensor  # [d, d], c_max(j,k)
+    later: Tensor  # [d, d], 1 where i ≥ j
 
     @classmethod
     def build(cls, c: Tensor) -> Coefficients:
         """All three from the vector of coefficients."""
         index = torch.arange(c.numel(), device=c.device)
         prefix_weights = c - torch.cat([c[1:], c.new_zeros(1)])
-        return cls(c, prefix_weights, c[torch.maximum(index[:, None], index)])
+        later = torch.ones(c.numel(), c.numel(), dtype=c.dtype, device=c.device).tril()
+        return cls(c, prefix_weights, c[torch.maximum(index[:, None], index)], later)
 
 
 def _norm_terms(f: Tensor, coefficients: Coefficients, norm: Norm) -> Tensor:
@@ -268,6 +270,35 @@ class GraphDrawingLoss(RepresentationLoss):
         if isinstance(barrier, Tensor):
             barrier = barrier.to(f.dtype)
         return smoothness + barrier * orthogonality, smoothness, orthogonality
+
+    def _gradients(
+        self, f: Tensor, f_successor: Tensor
+    ) -> tuple[list[Tensor], tuple[Tensor, Tensor, Tensor]]:
+        """In closed form for pairs and squared norms, without a graph."""
+        closed = (type(self)._terms is GraphDrawingLoss._terms) and (
+            self.estimator == "pairs" and self.norm == "squared"
+        )
+        if not closed:
+            return super()._gradients(f, f_successor)
+        table, barrier = self._coefficient_table(f), self.barrier
+        size, others = f.shape[0], f.shape[0] - 1
+        change = f - f_successor
+        weighted_change = change * table.c
+        smoothness = (change * weighted_change).sum().mul_(0.5 / size)
+        squares = f.square()
+        all_pairs = f @ (table.pair_weights * (f.mT @ f))
+        prefixes = squares.cumsum(-1)
+        weighted = prefixes * table.prefix_weights
+        # Of Σ_i w_i ‖f_{≤i}‖⁴ with respect to f_j: 4 f_j Σ_{i≥j} w_i ‖f_{≤i}‖².
+        later = weighted @ table.later
+        pairs = (all_pairs * f).sum() - (weighted * prefixes).sum()
+        norms = squares.sum(0) @ table.c
+        orthogonality = pairs / (size * others) - 2 / size * norms + table.c.sum()
+        slope = torch.sub(all_pairs, f * later).div_(others).sub_(f * table.c)
+        slope.mul_(4 * barrier / size)
+        weighted_change.div_(size)
+        gradients = [slope.add_(weighted_change), weighted_change.neg_()]
+        return gradients, (smoothness + barrier * orthogonality, smoothness, orthogonality)
 
 
 class GeneralizedLaplacianLoss(GraphDrawingLoss):

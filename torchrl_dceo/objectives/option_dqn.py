@@ -16,8 +16,17 @@ from torchrl.data import OneHot, TensorSpec
 from torchrl.objectives.common import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 
-from torchrl_dceo._fast.losses import DoublePasses, double_passes, weights_of
-from torchrl_dceo._fast.parameters import Parameters, with_rows
+from torchrl_dceo._fast.losses import DoublePasses, double_passes, td_gradient, weights_of
+from torchrl_dceo._fast.parameters import Parameters, is_plain, nested, with_rows
+from torchrl_dceo._fast.passes import (
+    DirectLoss,
+    Inputs,
+    Pass,
+    checked_inputs,
+    form_of,
+    inherits,
+    is_masked,
+)
 from torchrl_dceo._fast.steps import TrainedRows
 from torchrl_dceo.modules.networks import OptionNet
 from torchrl_dceo.modules.option_actor import OptionHead, OptionQValueActor, action_leaf
@@ -36,7 +45,7 @@ class OptionErrors(NamedTuple):
     priority: Tensor
 
 
-class OptionDQNLoss(LossModule):
+class OptionDQNLoss(DirectLoss, LossModule):
     r"""The n-step Double DQN loss of every option, from one batch, in one vectorised pass (the paper's Eq. 1).
 
     Option o learns off-policy from whatever the agent did, with its own reward :math:`r_o`:
@@ -361,6 +370,71 @@ class OptionDQNLoss(LossModule):
         }
         self._clear_weakrefs(tensordict, "option_network_params", "target_option_network_params")
         return TensorDict({"loss_option": loss, **diagnostics})
+
+    def direct_inputs(self, tensordict: TensorDictBase) -> Inputs | None:
+        """Its networks, if they are convolutional and known by their options, and the batch is plain."""
+        network, keys = self.option_network, self.tensor_keys
+        if not (
+            inherits(type(self), OptionDQNLoss, "forward", "_errors", "_values")
+            and is_plain(network)
+            and len(network.in_keys) == 1
+            and network.out_keys == [keys.option_action_value]
+            and self.double_dqn
+            and self.reduction == "mean"
+            and self.action_space == "categorical"
+            and (self.options_per_update is None or self._divided)
+            and tensordict.batch_dims == 1
+            and tensordict.get(keys.action).shape == tensordict.shape
+            and not is_masked(self, tensordict)
+        ):
+            return None
+        parameters = (self.option_network_params, self.target_option_network_params)
+        forms = [form_of(network.module, nested(each, "module")) for each in parameters]
+        key = network.in_keys[0]
+        images = (tensordict.get(key), tensordict.get(keys.successor).get(key))
+        return checked_inputs(forms, images)
+
+    def direct_passes(self, inputs: Inputs) -> list[Pass]:
+        """The online networks at s and s', the target networks at s', of the options drawn."""
+        self._draw_options()
+        (online, target), (here, there) = inputs
+        chosen: dict[str, Any] = {}
+        if self.options_per_update is not None:
+            chosen["options"] = self._options
+            chosen["rows"] = 0 if online.stack else next(iter(self._divided.values()))
+        return [Pass(online, (here, there), 1, **chosen), Pass(target, (there,), 0, **chosen)]
+
+    def direct_gradients(
+        self, outputs: list[list[Tensor]], tensordict: TensorDictBase, factor: Tensor | None
+    ) -> tuple[list[list[Tensor]], dict[str, Tensor]]:
+        """As ``forward``, and the gradients of the values at s."""
+        keys, reward = self.tensor_keys, self._reward(tensordict)
+        count = self.num_options
+        if self.options_per_update is not None:
+            reward = reward[:, list(self._options)]
+            count = len(self._options)
+        (flat, online_next), (target_next,) = outputs
+        size = flat.shape[0]
+        values, online_next, target_next = (
+            each.view(size, count, -1) for each in (flat, online_next, target_next)
+        )
+        self._check_reward(reward, values.shape[:-2])
+        best = online_next.argmax(-1, keepdim=True)
+        next_value = target_next.gather(-1, best).squeeze(-1)
+        index = tensordict.get(keys.action).view(-1, 1, 1).expand(size, count, 1)
+        taken = values.gather(-1, index).squeeze(-1)
+        target = reward + self._discount(tensordict, reward) * next_value
+        found = td_gradient(
+            values, index, taken, target, self.loss_function, weights_of(self, tensordict)
+        )
+        gradient = found.gradient if factor is None else found.gradient * factor
+        tensordict.set(keys.priority, found.error.square().mean(-1, keepdim=True))
+        return [[gradient.view(flat.shape)], []], {
+            "loss_option": found.loss,
+            "option_td_error": found.error.abs().mean(0),
+            "option_value": taken.mean(0),
+            "option_target": target.mean(0),
+        }
 
     def _reward(self, tensordict: TensorDictBase) -> Tensor:
         key = self.tensor_keys.option_reward

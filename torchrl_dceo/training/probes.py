@@ -32,6 +32,7 @@ from torchrl_dceo.modules import (
     EigenReward,
     OptionExplorationModule,
     OptionQValueActor,
+    RayleighRitz,
 )
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.option_io import load_agent
@@ -93,6 +94,8 @@ class SpectrumProbe:
     - ``feature_correlation``: the mean magnitude of the off-diagonal cosines of :math:`E[f f^\top]`: orthogonality
       whatever the scale of f, for objectives that do not fix it.
 
+    With Rayleigh-Ritz, whose functions keep their places, they are compared in the order of their own eigenvalues.
+
     Args:
         max_states (int): larger environments are left out, as their exact spectrum takes too long. Default: 2000.
 
@@ -117,7 +120,7 @@ class SpectrumProbe:
         world, reward = table_world(trainer.env), eigen_reward(trainer.agent)
         if world is None or reward is None or world.num_states > self.max_states:
             return {}
-        learned = state_values(reward.encoder, world).double()
+        learned = state_values(reward.encoder, world).double()[:, _ascending(reward)]
         kept = reachable_states(world.next_state, world._starts).double()
         d = min(learned.shape[1], int(kept.sum()))
         values, exact = self._spectrum(world, d, kept)
@@ -138,6 +141,14 @@ class SpectrumProbe:
             cached = (world.next_state.clone(), d, *exact_eigenfunctions(world, d, rho=kept))
             self._exact = cached
         return cached[2], cached[3]
+
+
+def _ascending(reward: EigenReward) -> Tensor | slice:
+    """The order of the learned functions' eigenvalues, where Ritz knows them; else as they are."""
+    for module in reward.encoder.modules():
+        if isinstance(module, RayleighRitz) and module.solved:
+            return module.eigenvalues.argsort()
+    return slice(None)
 
 
 class OptionProbe:

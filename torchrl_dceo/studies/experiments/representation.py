@@ -21,6 +21,7 @@ from torchrl_dceo.analysis import (
 )
 from torchrl_dceo.analysis.spectra import (
     ClusterSimilarity,
+    Similarity,
     cluster_similarity,
     span_alignment,
 )
@@ -31,8 +32,8 @@ from torchrl_dceo.modules import RayleighRitz
 from torchrl_dceo.modules.networks import grid_net, mlp_net
 from torchrl_dceo.modules.rayleigh_ritz import ritz
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
-from torchrl_dceo.settings import check_types
-from torchrl_dceo.studies.experiments.transition_pairs import Pairs, collect_pairs
+from torchrl_dceo.settings import check_at_least, check_between, check_types
+from torchrl_dceo.studies.experiments import Pairs, collect_pairs
 
 __all__ = [
     "OBJECTIVES",
@@ -45,7 +46,7 @@ __all__ = [
 
 Objective = Literal["graph_drawing", "generalized", "generalized_log1p", "allo", "omm"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-_EVALUATIONS = 40  # rows of a run's log
+_IMAGES = 64  # encoded at once
 
 
 Row = dict[str, float]
@@ -60,9 +61,9 @@ class RepresentationConfig:
     observation: Literal["xy", "pixels", "index"] = "xy"
     centre_pixels: bool = True  # without the mean image, and of unit variance
     samples: int = 1_000_000  # pairs of states
-    episode_steps: int = 10
+    episode_steps: int = 20
     repeat: float = 1.0  # steps that an action is kept, on average: 1 is the uniformly random walk
-    pair_discount: float = 0.9  # of multi-step pairs; 0: one step
+    pair_discount: float = 0.95  # of multi-step pairs; 0: one step
     objective: Objective = "allo"
     dimensions: int = 11
     # Where the eigenfunctions are taken from at the end, by Rayleigh-Ritz: the span of f, or that of what its last
@@ -73,10 +74,16 @@ class RepresentationConfig:
     barrier_step_size: float = 0.0  # ALLO with a number for its barrier
     estimator: Literal["pairs", "split"] = "pairs"
     octaves: int = 6  # of sines and cosines that a network on xy reads besides: a wall is no slope
-    batch_size: int | None = None  # None: 4096, or 128 where every state is an image
+    batch_size: int = (
+        4096  # above the number of states it costs no more: each is encoded once (StateNet)
+    )
     lr: float = 2e-3  # it falls to 0 along half a cosine
-    lr_hold: float = 0.5  # share of the steps before it begins to fall
-    steps: int | None = None  # None: 3000, or 1500 where every state is an image
+    lr_hold: float = 2 / 3  # share of the steps before it begins to fall
+    steps: int = 3000  # at most
+    # It falls, and the run ends, sooner where the sum of the learned eigenvalues, which no span has smaller than the
+    # right one, fell by less than this share over the last tenth of the steps; 0: never.
+    saturation: float = 0.02
+    evaluations: int = 40  # rows of the log of a run that takes all its steps
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -85,25 +92,11 @@ class RepresentationConfig:
             raise ValueError(
                 f"objective must be one of {', '.join(OBJECTIVES)}, got {self.objective!r}"
             )
-        for name, value in (("dimensions", self.dimensions), ("steps", self.num_steps)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_at_least(self, 1, ("dimensions", "steps", "evaluations"))
+        check_at_least(self, 2, ("batch_size",))
+        check_between(self, ("saturation",))
         if not 0 <= self.lr_hold < 1:
             raise ValueError(f"lr_hold must lie in [0, 1), got {self.lr_hold}")
-        if self.num_pairs < 2:
-            raise ValueError(f"batch_size must be at least 2, got {self.batch_size}")
-
-    @property
-    def num_steps(self) -> int:
-        """The updates, given or by what a state is seen as."""
-        usual = 1500 if self.observation == "pixels" else 3000
-        return usual if self.steps is None else self.steps
-
-    @property
-    def num_pairs(self) -> int:
-        """The pairs of a batch, given or by what a state is seen as."""
-        usual = 128 if self.observation == "pixels" else 4096
-        return usual if self.batch_size is None else self.batch_size
 
 
 class StateNet(nn.Module):
@@ -135,10 +128,16 @@ class StateNet(nn.Module):
         """Maps state ids of any shape to features."""
         flat = state_id.reshape(-1)
         if flat.numel() > self.observations.shape[0]:
-            features = self.network(self.observations).index_select(0, flat)
+            features = self._encoded(self.observations).index_select(0, flat)
         else:
-            features = self.network(self.observations.index_select(0, flat))
+            features = self._encoded(self.observations.index_select(0, flat))
         return features.view(*state_id.shape, -1)
+
+    def _encoded(self, observations: Tensor) -> Tensor:
+        if observations.dim() < 4:
+            return self.network(observations)
+        # What a few images leave behind for the backward pass fits a processor's cache: two thirds of the time.
+        return torch.cat([self.network(part) for part in observations.split(_IMAGES)])
 
 
 class Waves(nn.Module):
@@ -221,7 +220,11 @@ def learn_representation(
     Rayleigh-Ritz, with A and M from all pairs: ``ritz_cosine`` and ``ritz_cosine_i``; ``ritz_cluster_cosine``, where
     neighbouring eigenvalues within 10 % count as one subspace (see
     :func:`~torchrl_dceo.analysis.spectra.cluster_similarity`), with ``cluster_cosine`` and
-    ``data_cluster_limit`` the same of f itself and of the optimum on the data; ``ritz_eigenvalue_i``.
+    ``data_cluster_limit`` the same of f itself and of the optimum on the data; ``ritz_eigenvalue_i``. With
+    ``ritz="features"`` these are of what the last layer reads, which may be as good as a table of the states;
+    ``outputs_ritz_cosine``, ``outputs_ritz_cluster_cosine`` and ``outputs_ritz_cluster_worst`` are of the d outputs
+    alone, d x d matrices: what the objective has found; ``outputs_ritz_trace``, the sum of the eigenvalues there, which
+    no d functions have smaller than the optimum on the pairs.
 
     States that no episode can reach are left out of all comparisons.
 
@@ -266,9 +269,11 @@ def learn_representation(
     encoder = TensorDictModule(net, in_keys=["state_id"], out_keys=["representation"])
     loss = _make_loss(encoder, config)
     rows: list[Row] = []
-    for step, seconds in _optimise(loss, pairs, config):
+    schedule = _Schedule(config)
+    for step, seconds in _optimise(loss, pairs, config, schedule):
         row = {"step": step, "seconds": seconds, **measure(encoder, loss)}
         rows.append(row)
+        schedule.observe(step, row["outputs_ritz_trace"])
         if report is not None:
             report(row)
     moments = measure.matrices(state_values(encoder, world).double())[1]
@@ -327,7 +332,7 @@ def features(net: StateNet) -> Tensor:
         net(torch.arange(net.observations.shape[0]))
     finally:
         hook.remove()
-    rows = read[0].double()
+    rows = torch.cat(read).double()
     return torch.cat([rows, torch.ones_like(rows[:, :1])], 1)
 
 
@@ -370,35 +375,61 @@ def _make_loss(
     return kind(encoder, barrier=config.barrier, norm=norm, estimator=config.estimator)
 
 
+class _Schedule:
+    """The step size: held, then falling to 0 along half a cosine, from the given share of the steps on or earlier, once
+    the sum of the learned eigenvalues no longer falls."""
+
+    def __init__(self, config: RepresentationConfig) -> None:
+        self._lr, self._hold, self._saturation = config.lr, config.lr_hold, config.saturation
+        self._window = max(1, config.steps // 10)
+        self.last = config.steps
+        self._falls_from = config.lr_hold * config.steps
+        self._sums: list[tuple[int, float]] = []
+
+    def observe(self, step: int, total: float) -> None:
+        """Takes the sum of the eigenvalues in the span of f, from all pairs, at a step."""
+        self._sums.append((step, total))
+        before = [value for at, value in self._sums if at <= step - self._window]
+        since = [value for at, value in self._sums if at > step - self._window]
+        if not before or step >= self._falls_from or not self._hold:
+            return
+        if min(since) > (1 - self._saturation) * min(before):
+            self._falls_from = step
+            self.last = math.ceil(step / self._hold)
+
+    def __call__(self, step: int) -> float:
+        falling = max(0.0, step - self._falls_from) / max(self.last - self._falls_from, 1.0)
+        return self._lr * (1 + math.cos(math.pi * min(falling, 1.0))) / 2
+
+
 def _optimise(
-    loss: ALLOLoss | GraphDrawingLoss | OMMLoss, pairs: Pairs, config: RepresentationConfig
+    loss: ALLOLoss | GraphDrawingLoss | OMMLoss,
+    pairs: Pairs,
+    config: RepresentationConfig,
+    schedule: _Schedule,
 ) -> Iterator[tuple[int, float]]:
     """Yields the step and the processor time so far whenever it is time to measure."""
     optimizer = torch.optim.Adam(loss.parameters(), lr=config.lr, fused=True)
     generator = torch.Generator().manual_seed(config.seed + 2)
-    period = max(1, config.num_steps // _EVALUATIONS)
-    total, size = pairs.states.numel(), config.num_pairs
-    seconds, begin = 0.0, time.process_time()
-    for step in range(1, config.num_steps + 1):
+    period = max(1, config.steps // config.evaluations)
+    total, size = pairs.states.numel(), config.batch_size
+    seconds, begin, step = 0.0, time.process_time(), 0
+    while step < schedule.last:
+        step += 1
         drawn = torch.randint(total, (size,), generator=generator)
         batch = TensorDict(
             {"state_id": pairs.states[drawn], "next": {"state_id": pairs.successors[drawn]}}, [size]
         )
-        optimizer.param_groups[0]["lr"] = _annealed(config, step / config.num_steps)
+        optimizer.param_groups[0]["lr"] = schedule(step)
         loss(batch)["loss_laplacian"].backward()
         optimizer.step()
         optimizer.zero_grad()
         if isinstance(loss, ALLOLoss):
             loss.dual_step()
-        if step % period == 0 or step == config.num_steps:
+        if step % period == 0 or step == schedule.last:
             seconds += time.process_time() - begin
             yield step, seconds
             begin = time.process_time()
-
-
-def _annealed(config: RepresentationConfig, progress: float) -> float:
-    falling = max(0.0, progress - config.lr_hold) / (1 - config.lr_hold)
-    return config.lr * (1 + math.cos(math.pi * falling)) / 2
 
 
 class _Measure:
@@ -450,6 +481,14 @@ class _Measure:
         """A = ½E(f(s) - f(s'))(f(s) - f(s'))ᵀ and M = E f(s) f(s)ᵀ over all pairs, from f in every state."""
         return f.T @ self.form @ f, f.T @ (f * self.weights.unsqueeze(-1))
 
+    @torch.no_grad()
+    def _after_ritz(self, span: Tensor, d: int) -> tuple[Tensor, Similarity, ClusterSimilarity]:
+        """The first d eigenvalues in a span, ``[S, width]``, and how close their functions are to the exact ones."""
+        found, rotation = ritz(*self.matrices(span))
+        turned = (span @ rotation)[:, :d]
+        similarity = cosine_similarity(turned, self.exact, self.eigenvalues, rho=self.kept)
+        return found[:d], similarity, self._clustered(turned)
+
     def __call__(self, encoder: TensorDictModule, loss: nn.Module) -> Row:
         learned = state_values(encoder, self.world).double()
         similarity = cosine_similarity(learned, self.exact, self.eigenvalues, rho=self.kept)
@@ -468,18 +507,18 @@ class _Measure:
             row["data_limit"] = float(self.limit.subspace_mean)
             row["data_cluster_limit"] = float(self._clustered(functions).mean)
         row["cluster_cosine"] = float(self._clustered(learned).mean)
-        # Where Ritz is not asked for, its numbers are those of the outputs: what it would give.
-        span = features(encoder.module) if self.kind == "features" else learned
-        with torch.no_grad():
-            found, rotation = ritz(*self.matrices(span))
-        d = learned.shape[1]
-        found, turned = found[:d], (span @ rotation)[:, :d]
-        after = cosine_similarity(turned, self.exact, self.eigenvalues, rho=self.kept)
+        # Of the outputs in any case: what the objective itself has found, and what Ritz, if not asked for, would give.
+        found, after, clustered = self._after_ritz(learned, learned.shape[1])
+        # A direction that f lacks has no eigenvalue: the largest there can be keeps the log finite.
+        row["outputs_ritz_trace"] = float(found.nan_to_num(posinf=2.0).sum())
+        row["outputs_ritz_cosine"] = float(after.mean)
+        row["outputs_ritz_cluster_cosine"] = float(clustered.mean)
+        row["outputs_ritz_cluster_worst"] = float(clustered.scores.min())
+        if self.kind == "features":
+            found, after, clustered = self._after_ritz(features(encoder.module), learned.shape[1])
         row["ritz_cosine"] = float(after.mean)
-        clustered = self._clustered(turned)
         row["ritz_cluster_cosine"] = float(clustered.mean)
         row["ritz_cluster_worst"] = float(clustered.scores.min())
-        # A direction that f lacks has no eigenvalue: the largest there can be keeps the log finite.
         found = found.nan_to_num(posinf=2.0)
         row |= {f"ritz_cosine_{i}": float(c) for i, c in enumerate(after.cosines, start=1)}
         row |= {f"ritz_eigenvalue_{i}": float(v) for i, v in enumerate(found, start=1)}
