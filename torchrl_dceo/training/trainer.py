@@ -16,6 +16,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from torchrl_dceo._fast import settled_objects
 from torchrl_dceo.agents.agent import Agent, Phase
 from torchrl_dceo.data import rows_for
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
@@ -178,7 +179,7 @@ class Trainer(Resumable):
         Raises:
             RunError: if the run cannot go on, in one sentence.
         """
-        with run_errors(self.run_dir), self._interruption as interruption:
+        with run_errors(self.run_dir), settled_objects(), self._interruption as interruption:
             try:
                 self._start()
                 self._run()
