@@ -121,6 +121,9 @@ def filled(line, finished, folder):
     line = re.sub(r"<(study|environment|world|name)>", "mine", line)
     line = line.replace("/scratch/", f"{folder}/")
     (folder / "my_map.txt").write_text("#######\n#S..#.#\n#.#.#.#\n#....G#\n#######\n")
+    if line.startswith("dceo study figure online"):
+        few = ["--preset", "smoke", "--agents", "ddqn", "--seeds", "0", "--no-figure"]
+        assert dceo(["study", "run", "online", *few]) == 0
     if "compare results/" in line and "collect" not in line:
         dceo(
             ["compare", "collect", str(finished), "--out", str(folder / "results/mine/nine_rooms")]
@@ -172,7 +175,7 @@ def test_it_runs(command, finished, tmp_path, monkeypatch):
         target = words[0]
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)
         if target == "demo":
-            runpy.run_path(str(ROOT / "examples" / "demo.py"), run_name="__main__")
+            script(["examples/demo.py"])
     elif program == "pip":
         assert_extras_exist(words)
     elif program == "dceo":

@@ -350,7 +350,7 @@ def _compare(arguments: Sequence[str]) -> None:
         description="Figures and tables of a study, written into it. "
         f"`{_COMMAND} collect` puts runs into a study.",
     )
-    parser.add_argument("study", help="the folder, laid out as <world>/<agent>/seed_<k>.csv")
+    parser.add_argument("study", help="the folder, laid out as <environment>/<agent>/seed_<k>.csv")
     parser.add_argument("--x", default="frames", help="frames (default), updates or seconds")
     parser.add_argument("--metrics", nargs="+", default=list(METRICS), help="columns of the logs")
     parser.add_argument("--repetitions", type=int, default=2000, help="bootstrap samples")
@@ -366,7 +366,9 @@ def _collect(arguments: Sequence[str]) -> None:
         prog=f"{_COMMAND} collect", description="Copies the logs of runs into a study."
     )
     parser.add_argument("run_dir", nargs="+", help="the directory of a recipe's run")
-    parser.add_argument("--out", required=True, help="the folder of the world: <study>/<world>")
+    parser.add_argument(
+        "--out", required=True, help="the folder of the environment: <study>/<environment>"
+    )
     parser.add_argument("--name", help="the folder of the agent, if not the agent's name")
     options = parser.parse_args(arguments)
     taken: dict[Path, str] = {}

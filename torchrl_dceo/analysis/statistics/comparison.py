@@ -92,7 +92,7 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
         >>> from torchrl_dceo.analysis.statistics.comparison import read_study
         >>> read_study("/nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: /nowhere holds no logs as <world>/<agent>/seed_<k>.csv: see compare collect
+        FileNotFoundError: /nowhere holds no logs as <environment>/<agent>/seed_<k>.csv: see compare collect
     """
     study: dict[str, dict[str, dict[int, Progress]]] = {}
     for path in sorted(Path(folder).glob("*/*/seed_*.csv")):
@@ -102,7 +102,7 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
             world.setdefault(path.parts[-2], {})[int(seed[1])] = read_progress(path)
     if not study:
         raise FileNotFoundError(
-            f"{folder} holds no logs as <world>/<agent>/seed_<k>.csv: see compare collect"
+            f"{folder} holds no logs as <environment>/<agent>/seed_<k>.csv: see compare collect"
         )
     return {
         world: [
@@ -246,7 +246,7 @@ def _text(name: str, value: float) -> str:
     )
 
 
-ALL_WORLDS = "all worlds"
+ALL_WORLDS = "all environments"
 
 
 """The name under which an agent's runs in all environments are put together."""
