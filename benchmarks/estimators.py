@@ -16,11 +16,11 @@ from torchrl_dceo._fast import tune_process
 from torchrl_dceo.envs import GridWorldEnv
 from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss
+from torchrl_dceo.studies.experiments import Pairs, collect_pairs
 from torchrl_dceo.studies.experiments.representation import (
     RepresentationConfig,
     learn_representation,
 )
-from torchrl_dceo.studies.experiments.transition_pairs import Pairs, collect_pairs
 
 BATCHES = 100
 LOSSES = {

@@ -37,7 +37,7 @@ from _rounds import interleaved, ratios, shown
 from tensordict import TensorDict
 from torch import nn
 
-from torchrl_dceo._fast import tune_process
+from torchrl_dceo._fast import settled_objects, tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.envs import make_env
@@ -378,7 +378,9 @@ def measure(sizes: list[int], names: list[str], rounds: int, repeats: int) -> di
         for name in names:
             for who, function in make_contenders(name, size).items():
                 contenders[f"{who}, {name}, {size}"] = function
-        results[size] = interleaved(contenders, rounds, repeats)
+        # As in training; for both, which run in one process.
+        with settled_objects():
+            results[size] = interleaved(contenders, rounds, repeats)
         contenders = {}
     return results
 

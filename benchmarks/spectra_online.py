@@ -1,4 +1,4 @@
-"""The representation of an exploring agent: today's, with distinct observations, with Rayleigh-Ritz, with both.
+"""The representation of an exploring agent: as often as visited, distinct observations, Rayleigh-Ritz, both.
 
 ``dceo`` at ε = 1 from one start, without a goal, one-step pairs, batches of 32, with the settings of the recipe. The
 main learner, which does not act at ε = 1, does not learn: it would take a third of the time and change nothing. One
@@ -6,6 +6,7 @@ line an evaluation to ``--out``; a run that is there already is not repeated. On
 
     python benchmarks/spectra_online.py --out results/spectra/online.csv --maps NineRooms 1001 1002 --seeds 1000:1005
     python benchmarks/spectra_online.py --out results/spectra/online.csv --figure results/spectra/online.png
+    python benchmarks/spectra_online.py --cost  # of Ritz and of the automatic barrier, as shares of an update
 """
 
 from __future__ import annotations
@@ -13,30 +14,36 @@ from __future__ import annotations
 import argparse
 import csv
 import time
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.agents.dceo import DCEOConfig
 from torchrl_dceo.envs import GridWorldEnv, make_env
 from torchrl_dceo.envs.grid.random_maps import random_map
 from torchrl_dceo.hashing import ExactHash
+from torchrl_dceo.modules import RayleighRitz, RayleighRitzStep
+from torchrl_dceo.objectives._representation import AutomaticBarrier
 from torchrl_dceo.training import train
 from torchrl_dceo.training.probes import SpectrumProbe
 
 SPAN = {"objective": "graph_drawing", "barrier": "auto", "ritz_period": 50}
+VISITS = {"replay_measure": "visits"}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "today": {},
-    "distinct": {"laplacian_measure": "distinct"},
-    "ritz": SPAN,
-    "both": {"laplacian_measure": "distinct", **SPAN},
+    "visits": VISITS,
+    "distinct": {},
+    "ritz": {**VISITS, **SPAN},
+    "both": SPAN,
     # For comparison: the automatic barrier alone, and Ritz after the objective that orders its functions itself.
     "auto": {"barrier": "auto"},
-    "both_generalized": {"laplacian_measure": "distinct", **SPAN, "objective": "generalized"},
+    "both_generalized": {**SPAN, "objective": "generalized"},
 }
-FOUR = ("today", "distinct", "ritz", "both")
+FOUR = ("visits", "distinct", "ritz", "both")
 KINDS = ("rooms", "maze", "cave")
 COLUMNS = ["map", "variant", "seed", "frames", "cosine", "subspace", "states", "of", "seconds"]
 
@@ -114,11 +121,15 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", default=list(FOUR), choices=list(VARIANTS))
     parser.add_argument("--frames", type=int, default=20_000)
     parser.add_argument("--figure", type=Path, help="draw the table instead of adding to it")
+    parser.add_argument("--cost", action="store_true", help="print what they cost instead")
     options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.cost:
+        cost()
+        return
     if options.figure is not None:
         draw(options.out, options.figure)
         return
-    torch.set_num_threads(1)
     first, end = map(int, options.seeds.split(":"))
     done = set()
     if options.out.exists():
@@ -138,6 +149,41 @@ def main() -> None:
                         writer.writeheader()
                     writer.writerows(rows)
                 print(name, variant, f"seed {seed}", *rows[-1:], flush=True)
+
+
+def cost(rounds: int = 5, batches: int = 50) -> None:
+    """Processor time of Ritz (a solution every 50 batches) and of the barrier, and their shares of an update."""
+
+    def pixels() -> TensorDict:
+        return TensorDict({"pixels": torch.randint(256, (32, 3, 19, 19), dtype=torch.uint8)}, [32])
+
+    agent = make_agent("dceo", environment("NineRooms", seed=0), num_options=10, dimensions=20)
+    flag = torch.zeros(32, 1, dtype=torch.bool)
+    batch = pixels().update(
+        {
+            "action": torch.randint(4, (32,)),
+            "steps_to_next_obs": torch.ones(32, 1, dtype=torch.int64),
+            "successor": pixels().update({"done": flag, "terminated": flag}),
+            "next": pixels().update({"reward": flag.float(), "done": flag, "terminated": flag}),
+        }
+    )
+    pairs = TensorDict({"span": torch.randn(32, 20), "next": {"span": torch.randn(32, 20)}}, [32])
+    step, barrier = RayleighRitzStep(RayleighRitz(20), period=batches), AutomaticBarrier(1.0)
+    parts: dict[str, Callable[[], object]] = {
+        "update": lambda: agent.update(batch.clone(), agent.phases[0]),
+        "ritz": lambda: step(pairs),
+        "barrier": lambda: barrier.update(pairs["span"], pairs["next", "span"]),
+    }
+    times: dict[str, list[float]] = {name: [] for name in parts}
+    for _ in range(rounds):
+        for name, part in parts.items():
+            start = time.process_time()
+            for _ in range(batches):
+                part()
+            times[name].append((time.process_time() - start) / batches)
+    for name, own in times.items():
+        share = median(a / b for a, b in zip(own, times["update"], strict=True))
+        print(f"{name}: {1e6 * median(own):.0f} µs, {share:.1%} of an update")
 
 
 def draw(table: Path, figure: Path) -> None:

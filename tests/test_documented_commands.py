@@ -122,6 +122,9 @@ def filled(line, finished, folder):
     line = re.sub(r"<(study|environment|world|name)>", "mine", line)
     line = line.replace("/scratch/", f"{folder}/")
     (folder / "my_map.txt").write_text("#######\n#S..#.#\n#.#.#.#\n#....G#\n#######\n")
+    if line.startswith("dceo study figure online"):
+        few = ["--preset", "smoke", "--agents", "ddqn", "--seeds", "0", "--no-figure"]
+        assert dceo(["study", "run", "online", *few]) == 0
     if "compare results/" in line and "collect" not in line:
         dceo(
             ["compare", "collect", str(finished), "--out", str(folder / "results/mine/nine_rooms")]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import zipfile
 from pathlib import Path
 
@@ -133,6 +134,39 @@ def test_trains_resumes_and_draws(installed, agent, tmp_path):
     assert "300 frames" in done.stdout
     done = run(installed / "python", "-m", "torchrl_dceo", "plot", "mine", cwd=tmp_path)
     assert done.returncode == 0 and "learning_curve.png" in done.stdout, done.stderr
+
+
+GYM = ("env=gym", "agent=dceo", "learning_starts=200", "log_period=100", "eval_episodes=2")
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-FourRooms-v0"])
+def test_a_foreign_environment_is_killed_resumed_and_used(installed, name, tmp_path):
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    words = [*GYM, f"env.id={name}", "total_frames=20_000", "checkpoint_period=200", "run_dir=mine"]
+    process = subprocess.Popen(
+        [str(installed / "dceo"), "train", *words], cwd=tmp_path, env=clean,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 300
+    saved = tmp_path / "mine" / "checkpoints"
+    while time.monotonic() < deadline and not list(saved.glob("*/state.json")):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.2)
+    process.kill()  # SIGKILL
+    process.communicate()
+    frames = 200 * (1 + max(int(path.name.split("_")[-1]) for path in saved.iterdir()) // 200)
+    end = ["resume=mine", f"total_frames={frames}", "progress=false"]
+    done = run(installed / "dceo", "train", *end, cwd=tmp_path)
+    assert done.returncode == 0 and f"{frames:,} frames, greedy return" in done.stdout, done.stderr
+    done = run(installed / "dceo", "evaluate", "mine", "--episodes", "3", cwd=tmp_path)
+    assert done.returncode == 0 and f"dceo after {frames} frames" in done.stdout, done.stderr
+    film = ["render", "mine", "--option", "3", "--steps", "20", "-o", "film.mp4"]
+    done = run(installed / "dceo", *film, cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "film.mp4").stat().st_size > 1000, done.stderr
+    done = run(installed / "dceo", "plot", "mine", "--format", "pdf", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for figure in ("learning_curve", "visits", "options"):
+        assert (tmp_path / "mine" / f"{figure}.pdf").read_bytes().startswith(b"%PDF"), figure
 
 
 def test_lists_what_can_be_named(installed, tmp_path):

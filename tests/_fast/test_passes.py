@@ -8,6 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchrl_dceo._fast import fast_path
 from torchrl_dceo._fast.passes import _order
@@ -218,3 +219,38 @@ def test_images_of_a_network_lie_side_by_side() -> None:
     # s, successor, next: encoder and options see the first two, the main learner first and last.
     order = _order(3, (((0, 1), (0, 1)), ((0, 1), (0,)), ((1,), ()), ((0, 2), (0,)), ((2,), ())))
     assert order in [(1, 0, 2), (2, 0, 1)]
+
+
+class NoHostVisit(TorchDispatchMode):
+    """Raises where a value becomes a number of Python, or a shape depends on values."""
+
+    refused = (
+        torch.ops.aten._local_scalar_dense.default,
+        torch.ops.aten.nonzero.default,
+        torch.ops.aten.masked_select.default,
+    )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in self.refused, f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("ddqn", {}), ("dceo", {}), ("dceo", {"barrier": "auto"}), ("dceo", {"objective": "allo"})],
+)
+def test_an_update_reads_no_value_back(name: str, settings: dict[str, Any], direct: bool) -> None:
+    """An accelerator would have to stop for it, and no CUDA graph could hold it."""
+    agent = make(name, **settings)
+    if not direct:
+        agent._learn_directly = lambda *_: None  # type: ignore[method-assign]
+    # The first update makes the optimizer's moments and fits the mean image.
+    agent.update(make_batch(0), agent.phases[0])
+    with NoHostVisit():
+        agent.update(make_batch(1), agent.phases[0])
+
+
+def test_a_value_read_back_is_noticed() -> None:
+    with NoHostVisit(), pytest.raises(AssertionError, match="waits for the device"):
+        torch.ones(()).item()

@@ -194,6 +194,7 @@ def batch_of(agent: Agent, env, **settings):
 def test_epsilons_fall_from_eps_start_on_inside_options_too():
     settings = {"eps_frames": 100, "eps_end": 0.2, "option_eps": 0.1, "eps_start": 40}
     online = make_agent("rainbow_dceo", make_world(), option_eps_init=0.9, **SMALL, **settings)
+    settings |= {"eps_per": "decision", "eps_after_reward": False}
     later = make_agent("dceo_two_phase", make_world(), discovery_frames=300, **settings)
     for explorer, start in ((online.explorer, 40), (later.explorer, 340)):
         explorer.step(start)

@@ -172,3 +172,17 @@ def test_fewer_exact_than_learned_are_refused():
         ValueError, match="at least as many exact functions and eigenvalues as the 8"
     ):
         cluster_similarity(basis(), basis()[:, :3], VALUES[:3])
+
+
+def test_the_zeros_of_parts_that_no_path_joins_are_one_subspace():
+    """Any mixture of the parts' constants is an eigenfunction of 0; rounding must not tell them apart."""
+    exact = torch.eye(6, dtype=torch.float64)[:, :4]
+    values = torch.tensor([-1e-17, 3e-17, 0.1, 0.3], dtype=torch.float64)
+    turned = exact[:, :3].clone()
+    turned[:2, :2] = torch.tensor([[0.6, -0.8], [0.8, 0.6]])
+    result = cluster_similarity(turned, exact, values)
+    assert result.clusters == ((0, 2), (2, 3))
+    assert float(result.mean) == pytest.approx(1.0)
+    # The cut at d may go through them.
+    cut = cluster_similarity(turned[:, 1:2], exact, values)
+    assert cut.clusters == ((0, 2),) and float(cut.mean) == pytest.approx(1.0)

@@ -177,7 +177,7 @@ class Chaos:
         status = self._attempt(kind, run_dir, number)
         failure = None
         if status not in (0, 128 + number):
-            failure = f"exit code {status}"
+            failure = f"exit code {status} after {logged_frames(run_dir)} frames"
         elif status:
             steps = Checkpoints(run_dir / "checkpoints").steps()
             if not steps or steps[-1] < logged_frames(run_dir):

@@ -55,6 +55,7 @@ def test_every_setting_is_its_dataclass_default_or_a_listed_override(env, agent)
     own = {key: 0 if value == "${seed}" else value for key, value in listed.pop("env").items()}
     assert settings.pop("env") == own
     assert settings.pop("logger") == {"name": "csv"}
+    assert settings.pop("preset") == "ours"
     listed.pop("defaults", None)
     assert settings == {**RUN, "resume": None, "run_dir": None, **listed}
     parse(compose([f"env={env}", f"agent={agent}"]))

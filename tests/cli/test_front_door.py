@@ -300,6 +300,19 @@ def test_warnings_with_numbers_before_training(agent, settings, train_settings, 
     assert warning.startswith(sentence) and "\n" not in warning
 
 
+def test_a_replay_that_no_memory_holds_is_named_before_training(monkeypatch):
+    env = make_env("NineRooms", room_size=3)
+    agent = make_agent("ddqn", env)
+    monkeypatch.setattr("os.sysconf", lambda name: 1000)  # a megabyte
+    (warning,) = warnings_of(make_trainer(agent, env, replay_capacity=100_000))
+    # Images of 3 x 13 x 13 bytes.
+    assert warning.startswith(
+        "a full replay of 100,000 observations takes 0.0507 GB, this machine has 0.001: set"
+    )
+    for enough in ({"replay_capacity": 1000}, {"replay_storage": "memmap"}):
+        assert not warnings_of(make_trainer(agent, env, **{"replay_capacity": 10_000, **enough}))
+
+
 @pytest.mark.parametrize("agent", ["dceo", "dceo_two_phase", "diayn", "ddqn"])
 def test_no_warning_of_what_is_usual(agent):
     env = make_env("NineRooms")

@@ -437,7 +437,10 @@ def test_distributional_loss_takes_a_batch_of_as_many_transitions_as_atoms():
         ({"num_streams": 0}, "num_streams must be at least 1, got 0"),
         ({"storage": "disk"}, "storage must be 'memory' or 'memmap', got 'disk'"),
         ({"scratch_dir": "/x"}, "scratch_dir='/x' has no use"),
-        ({"sampler": "slice"}, "sampler must be 'uniform' or 'prioritized', got 'slice'"),
+        (
+            {"sampler": "slice"},
+            "sampler must be 'uniform', 'prioritized' or 'distinct', got 'slice'",
+        ),
         ({"sampler": SumTreeSampler(10)}, "The sampler has 10 rows, the buffer 100"),
         ({"capacity": 3}, "too short for n_steps=1"),
         ({"pair_steps": 0}, "pair_steps must be an integer of at least 1, got 0"),

@@ -61,6 +61,7 @@ SETTINGS = {
     "uniform": {},
     "prioritized": {"sampler": "prioritized"},
     "distinct": {"uniform_key": "other", "uniform_measure": "distinct"},
+    "distinct rows": {"sampler": "distinct"},
     "files": {"storage": "memmap"},
 }
 

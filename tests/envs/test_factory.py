@@ -54,6 +54,8 @@ def test_list():
         "FourRooms",
         "Maze",
         "GridMaze",
+        "SixteenRooms",
+        "RandomMaze",
         "NineRoomsGoalSwitch",
         "NineRoomsTopologySwitch",
         "RubiksCube222",

@@ -159,8 +159,8 @@ def test_a_run_from_python_needs_its_environment(tmp_path):
         load_agent(tmp_path)
     learned = load_agent(tmp_path, Meadow())
     assert learned.options is None and learned.encoder is None
-    for name in ("agent.yaml", "config.yaml"):
-        (tmp_path / name).unlink(missing_ok=True)
+    assert not (tmp_path / "agent.yaml").exists()
+    (tmp_path / "config.yaml").unlink()
     with pytest.raises(ValueError, match="does not name the agent"):
         load_agent(tmp_path, Meadow())
     again = load_agent(tmp_path, Meadow(), agent=make_agent("ddqn", Meadow()))

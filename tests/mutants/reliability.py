@@ -451,6 +451,13 @@ SIGNALS = [
         (_SIGNALS + "test_the_end_at_once_leaves_no_process",),
     ),
     Mutation(
+        "SIGTERM outside of a run kills",
+        _ERRORS,
+        "before = signal.signal(signal.SIGTERM, end)",
+        "before = signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        (_SIGNALS + "test_sigterm_outside_of_a_run_is_a_sentence_too",),
+    ),
+    Mutation(
         "the handlers of before are not restored",
         _ERRORS,
         "            signal.signal(number, handler)\n",

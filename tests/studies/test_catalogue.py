@@ -14,11 +14,15 @@ import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from torchrl_dceo.agents import AGENTS, preset_settings
 from torchrl_dceo.cli.config import CONF, _flat_keys, as_dict, compose, parse
 from torchrl_dceo.envs.miniworld_headless import why_not
+from torchrl_dceo.settings import defaults
 from torchrl_dceo.studies.catalogue import STUDIES
-from torchrl_dceo.studies.declaration import Job
+from torchrl_dceo.studies.catalogue.deep import REVERSED
+from torchrl_dceo.studies.declaration import Grid, Job
 from torchrl_dceo.studies.experiments import Parser
+from torchrl_dceo.training.config import RunConfig, TrainConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +40,8 @@ NAMES = [
     "objects",
     "eigenfunctions",
     "large_scale",
+    "ablation",
+    "exploration",
 ]
 
 
@@ -71,7 +77,7 @@ def settings(job: Job) -> dict[str, Any]:
             assert key in known, f"{env} {agent}: {key}"
         with open_dict(base):
             OmegaConf.update(base, key, OmegaConf.from_dotlist([f"x={value}"]).x)
-    made = as_dict(base)
+    made = as_dict(base, rest)
     parse(made)
     return made
 
@@ -182,3 +188,53 @@ def test_the_study_of_the_docs_is_one():
     assert {job.agent for job in jobs} == {"both_signs", "one_sign", "ddqn"} and len(jobs) == 15
     for job in jobs[:3]:
         settings(job)
+
+
+def test_the_ablation_takes_back_every_deviation_from_the_paper():
+    """One row for each field in which the paper differs from our defaults, and a row of the whole paper."""
+    paper = preset_settings("paper", AGENTS["dceo"].config, total_frames=150_000)
+    ours = {**defaults(AGENTS["dceo"].config), **defaults(TrainConfig), **defaults(RunConfig)}
+    differs = {name for name, value in (paper.agent | paper.run).items() if ours[name] != value}
+    taken_back = {given.split("=")[0] for row in REVERSED.values() for given in row}
+    assert {name.removeprefix("agent.") for name in taken_back} == differs
+    jobs = [j for j in STUDIES["ablation"].preset("laptop").jobs() if j.environment == "maze"]
+    assert {job.seed for job in jobs} == {1000, 1001, 1002}
+    made = {job.agent: settings(job) for job in jobs if job.seed == 1000}
+    assert set(made) == {"ours", "paper", *REVERSED}
+    for name, row in made.items():
+        assert row["update_period"] == (1 if name == "an_update_a_step" else 8)
+        assert row["total_frames"] == 150_000
+    for name, given in REVERSED.items():
+        changed = {
+            key
+            for key in made["ours"]["agent"]
+            if made["ours"]["agent"][key] != made[name]["agent"][key]
+        }
+        own = {
+            key.split("=")[0].removeprefix("agent.") for key in given if key.startswith("agent.")
+        }
+        assert changed == own
+    whole = made["paper"]["agent"]
+    for name, value in paper.agent.items():
+        expected = {"target_period": 125, "eps_frames": 15_000}.get(name, value)
+        assert whole[name] == expected
+
+
+def test_exploration_is_shown_on_fresh_seeds_with_one_configuration():
+    grids = [p for p in STUDIES["exploration"].preset("laptop").parts if isinstance(p, Grid)]
+    assert min(seed for grid in grids for seed in grid.seed_list) == 1000
+    for env, frames in (("nine_rooms", 200_000), ("sixteen_rooms", 150_000)):
+        grid = next(grid for grid in grids if grid.env == env and grid.total_frames == frames)
+        assert list(grid.methods) == [
+            "dceo",
+            "ddqn",
+            "counts",
+            "rnd",
+            "dco",
+        ]  # no setting of their own
+        assert "stop_after_solved=3" in grid.overrides
+
+
+def test_the_large_runs_have_the_authors_schedule():
+    for grid in STUDIES["large_scale"].preset("paper").parts[:2]:
+        assert f"agent.eps_frames={grid.total_frames // 10}" in grid.overrides

@@ -175,7 +175,7 @@ def test_a_stale_state_does_not_pass_for_a_run(tmp_path):
     [
         (["run", "onlien"], "unknown study 'onlien' (did you mean 'online'?); choose from "),
         (["rum", "online"], "unknown command 'rum' (did you mean 'run'?); choose from list, "),
-        (["run", "online", "--preset", "desk"], "study online has no preset 'desk'"),
+        (["run", "online", "--preset", "desk"], "study online has no size 'desk'"),
         (["run", "online", "--agents", "dcoe"], "unknown agent of this study 'dcoe' (did you "),
         (
             ["run", "online", "--worlds", "moon"],

@@ -8,7 +8,7 @@ import torch
 from torchrl_dceo.analysis import cosine_similarity, exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
 from torchrl_dceo.envs import GridWorldEnv
-from torchrl_dceo.studies.experiments.transition_pairs import collect_pairs
+from torchrl_dceo.studies.experiments import collect_pairs
 
 WORLD = GridWorldEnv("S......\n.##.##.\n.......", observation="xy")
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from torchrl_dceo.analysis import cosine_similarity
+from torchrl_dceo.studies.experiments.eigenfunctions import describe
 from torchrl_dceo.studies.experiments.representation import (
     OBJECTIVES,
     RepresentationConfig,
@@ -194,3 +195,15 @@ def test_the_step_size_falls_once_the_eigenvalues_no_longer_do(saturation, steps
     held = round(2 * steps / 3)
     assert schedule(held) == 1.0 > schedule(held + 10) > schedule(steps - 1) > 0
     assert schedule(steps) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_parts_that_no_path_joins_are_named_and_each_is_found():
+    config = quick(
+        map="S....#....\n.....#....\n..#..#....", dimensions=4, objective="graph_drawing"
+    )
+    result = learn_representation(config)
+    assert int((result.eigenvalues.abs() < 1e-9).sum()) == 2
+    assert result.rows[-1]["ritz_cluster_cosine"] > 0.98
+    assert "2 parts of the map are not joined by any path" in describe(result)
+    joined = learn_representation(quick(map=RING, dimensions=3, steps=20))
+    assert "not joined" not in describe(joined)

@@ -51,7 +51,8 @@ def test_the_run_did_everything(whole):
     assert state["counters"]["updates"] == (FRAMES - 300) // 20
     assert all(target["counter"] > 0 for target in state["learning"]["targets"])
     assert len(state["learning"]["moments"]) > 20
-    assert pytest.approx(float(state["agent"]["explorer.eps"])) == 0.1
+    eps, last = (float(state["agent"][f"explorer.{name}"]) for name in ("eps", "eps_end"))
+    assert last <= eps < 0.5  # a reward was met, and ε has fallen since
     assert {"train", "eval", "discovery"} == set(state["envs"])
     assert "option" in state["carrier"] and "pixels" in state["carrier"]
     assert float(state["last_row"]["train_return"]) >= 0

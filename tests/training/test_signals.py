@@ -14,7 +14,7 @@ from training_runs import difference, final_state, logged_frames, make_trainer, 
 
 from torchrl_dceo.data import persistence
 from torchrl_dceo.data.persistence import load_state
-from torchrl_dceo.training.errors import Interruption, RunInterrupted
+from torchrl_dceo.training.errors import Interruption, RunInterrupted, exit_with_a_sentence
 
 SPEC = {"agent": "dceo", "frames": 2400, "log_period": 100, "checkpoint_period": 2400}
 
@@ -163,3 +163,17 @@ def test_outside_the_main_thread_nothing_is_caught():
     thread.start()
     thread.join()
     assert found == [{}]
+
+
+def test_sigterm_outside_of_a_run_is_a_sentence_too(tmp_path, capsys):
+    """While a command starts, loads a checkpoint, or draws."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as end, exit_with_a_sentence(tmp_path):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except Exception:  # what falls back to another checkpoint does not take it for damage
+            pytest.fail("it is no error")
+    assert end.value.code == 143
+    assert capsys.readouterr().err == f"{tmp_path}: stopped by SIGTERM\n"
+    assert signal.getsignal(signal.SIGTERM) == before

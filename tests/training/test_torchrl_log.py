@@ -191,3 +191,22 @@ def test_train_takes_the_name_of_a_logger(tmp_path):
     train(make_agent("ddqn", env), env, logger="tensorboard", run_dir=tmp_path / "a", **settings)
     assert list((tmp_path / "a" / "tensorboard").iterdir())
     assert (tmp_path / "a" / "progress.csv").is_file()
+
+
+def test_tensorboard_has_the_figures_and_the_settings(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    env = make_env("NineRooms", room_size=3, seed=0, visits="counts")
+    train(make_agent("ddqn", env, lr=3e-4), env, run_dir=tmp_path, logger="tensorboard", total_frames=120,
+          learning_starts=60, log_period=60, eval_episodes=0, progress=False)  # fmt: skip
+    reader = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    reader.Reload()
+    assert {"learning_curve", "visits"} <= set(reader.Tags()["images"])
+    (shown,) = reader.Images("visits")
+    assert shown.step == 120 and shown.width > 100
+    text = reader.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert "lr: 0.0003" in text and "name: NineRooms" in text
+    # A resumed run sends the settings no second time.
+    train(make_agent("ddqn", env, lr=3e-4), env, run_dir=tmp_path, logger="tensorboard", total_frames=180,
+          learning_starts=60, log_period=60, eval_episodes=0, progress=False, resume=True)  # fmt: skip
+    reader.Reload()
+    assert len(reader.Tensors("settings/text_summary")) == 1 and len(reader.Images("visits")) == 2

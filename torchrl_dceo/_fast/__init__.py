@@ -9,6 +9,7 @@ Set the environment variable ``TORCHRL_DCEO_FAST=0`` before the process starts (
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import sys
@@ -19,6 +20,7 @@ import torch
 __all__ = [
     "fast_path",
     "is_fast",
+    "settled_objects",
     "tune_process",
 ]
 
@@ -82,7 +84,7 @@ class fast_path:
         _enabled = self._before
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_MXFAST, _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = 1, -1, -3
 
 
 _HUGE_STRETCH = 2**28  # bytes
@@ -116,12 +118,47 @@ def tune_process(num_threads: int = 1) -> None:
         _keep_memory()
 
 
+class settled_objects:
+    """Keeps what exists now out of Python's garbage collection while the context lasts.
+
+    A trained agent and its libraries are some hundred thousand objects, which the collector would walk through again
+    and again because of the few that an update leaves (3 % of its time).
+
+    Examples:
+        >>> import gc
+        >>> from torchrl_dceo._fast import fast_path, settled_objects
+        >>> with fast_path(True), settled_objects():
+        ...     gc.get_freeze_count() > 0
+        True
+        >>> gc.get_freeze_count()
+        0
+    """
+
+    def __enter__(self) -> None:
+        """Sets them aside, unless somebody has done so already or the optimisations are off."""
+        self._frozen = is_fast() and gc.get_freeze_count() == 0
+        if self._frozen:
+            gc.freeze()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Gives them back."""
+        if self._frozen:
+            gc.unfreeze()
+
+
 def _keep_memory() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "mallopt"):
         return
     libc.mallopt(_M_MMAP_THRESHOLD, 2**30)
     libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    # No bins for small pieces besides those of each thread: before every large allocation they would be merged.
+    libc.mallopt(_M_MXFAST, 0)
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return
     # The heap is stretched, its new part marked, and freed at once: so far it is addresses only, no memory.

@@ -12,6 +12,7 @@ from torchrl_dceo.agents.bonuses import CountsConfig, RNDConfig, make_counts, ma
 from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
 from torchrl_dceo.agents.dco import DCOConfig, make_dco
 from torchrl_dceo.agents.ddqn import DDQNConfig, EZGreedyConfig, make_ddqn, make_ez_greedy
+from torchrl_dceo.agents.presets import PRESETS, preset_settings
 from torchrl_dceo.agents.rainbow import (
     RainbowConfig,
     RainbowDCEOConfig,
@@ -19,18 +20,20 @@ from torchrl_dceo.agents.rainbow import (
     make_rainbow_dceo,
 )
 from torchrl_dceo.agents.skills import CICConfig, DIAYNConfig, make_cic, make_diayn
-from torchrl_dceo.envs import prepare_env
+from torchrl_dceo.envs import env_kind, prepare_env
 from torchrl_dceo.envs.prepare import PreparedEnv
 from torchrl_dceo.settings import choices, from_settings
 
 __all__ = [
     "AGENTS",
+    "PRESETS",
     "Agent",
     "Objective",
     "Phase",
     "ReplaySettings",
     "choices",
     "make_agent",
+    "preset_settings",
 ]
 
 
@@ -56,14 +59,19 @@ AGENTS: dict[str, AgentKind] = {
 }
 
 
-def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
+def make_agent(name: str, env: EnvBase, *, preset: str = "ours", **settings: Any) -> Agent:
     """Builds an agent by its name.
 
     Args:
         name (str): one of :data:`AGENTS`.
         env (EnvBase or gymnasium.Env): the environment it is for; only its specs are read (``counts`` also reads its
             table of visits). What agents need and it lacks is added by :func:`~torchrl_dceo.envs.prepare_env`.
-        **settings: fields of the agent's config dataclass.
+
+    Keyword Args:
+        preset (str): ``"paper"`` for the paper to the letter, ``"authors"`` for their code; those of its settings that
+            belong to a run, such as an update per step, are in :func:`~torchrl_dceo.agents.preset_settings`. Default:
+            ``"ours"``.
+        **settings: fields of the agent's config dataclass, before those of the preset.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -76,7 +84,9 @@ def make_agent(name: str, env: EnvBase, **settings: Any) -> Agent:
     if name not in AGENTS:
         raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
-    config: Any = from_settings(kind.config, settings, of=f"of {name} ")
+    # Asked of the environment as it was made: what is added to it below hides how.
+    chosen = {} if preset == "ours" else preset_settings(preset, kind.config, env_kind(env)).agent
+    config: Any = from_settings(kind.config, {**chosen, **settings}, of=f"of {name} ")
     env = prepare_env(env)
     if name == "counts" and isinstance(env, PreparedEnv):
         env = prepare_env(env, visits="counts")

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
-from torch import nn
+from torch import Tensor, nn
 from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase, Transform
 from torchrl.objectives import HardUpdate, LossModule
@@ -17,7 +17,7 @@ from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor, PolicySequence
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
-from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate, OptionAdam
+from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate, OptionAdam, TrainedRows
 from torchrl_dceo.agents.agent import Agent, Explorer, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig, OptionConfig
 from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, make_table_learner
@@ -322,34 +322,115 @@ def target_period(config: LearnerConfig, loss: LossModule) -> int:
     return config.target_period
 
 
+class MixedOptimizer(OptionAdam):
+    r"""Adam for most groups of parameters, centred RMSProp or plain steps for others; of options only those trained.
+
+    A group with ``rmsprop=True`` moves by :math:`-\eta g / \sqrt{v - m^2 + \epsilon}`, m and v running means of g and
+    g² with decay 0.95, as in DQN (Mnih et al. 2015); one with ``table=True`` by :math:`-\eta g`.
+
+    Args:
+        args, kwargs: those of :class:`~torchrl_dceo._fast.steps.OptionAdam`.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.agents.builders import MixedOptimizer
+        >>> weight, table = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+        >>> groups = [{"params": [weight], "rmsprop": True, "eps": 0.0}, {"params": [table], "table": True}]
+        >>> optimizer = MixedOptimizer(groups, lr=0.1)
+        >>> (2 * weight + 3 * table).backward()
+        >>> optimizer.step()  # m = 0.1 and v = 0.2: 2 / √0.19
+        >>> round(weight.item(), 4), round(table.item(), 4)
+        (-0.4588, -0.3)
+    """
+
+    _decay = 0.95
+
+    @torch.no_grad()
+    def step(
+        self, closure: Callable[[], Any] | None = None, *, trained: Sequence[TrainedRows] = ()
+    ) -> Any:
+        """Moves everything that has a gradient; of the parameters in ``trained`` those rows alone."""
+        groups = self.param_groups
+        self.param_groups = [g for g in groups if not g.get("table") and not g.get("rmsprop")]
+        own = {id(p) for group in self.param_groups for p in group["params"]}
+        try:
+            result = super().step(closure, trained=[r for r in trained if id(r.parameter) in own])
+        finally:
+            self.param_groups = groups
+        some = {id(rows.parameter): rows for rows in trained}
+        for group in groups:
+            if not group.get("table") and not group.get("rmsprop"):
+                continue
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if group.get("table"):
+                    parameter.sub_(parameter.grad, alpha=group["lr"])
+                else:
+                    self._rmsprop(parameter, group, some.get(id(parameter)))
+        return result
+
+    def _rmsprop(self, parameter: Tensor, group: dict[str, Any], rows: TrainedRows | None) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["mean"] = torch.zeros_like(parameter)
+            state["square"] = torch.zeros_like(parameter)
+        gradient = parameter.grad
+        assert gradient is not None
+        parts = [slice(None)]
+        if rows is not None:
+            parts = [slice(i * rows.rows, (i + 1) * rows.rows) for i in rows.options]
+        for part in parts:
+            g, mean, square = gradient[part], state["mean"][part], state["square"][part]
+            mean.lerp_(g, 1 - self._decay)
+            square.lerp_(g.square(), 1 - self._decay)
+            deviation = (square - mean.square()).clamp_(min=0).add_(group["eps"]).sqrt_()
+            parameter[part].addcdiv_(g, deviation, value=-group["lr"])
+
+
 def make_optimizer(
     config: LearnerConfig, modules: Mapping[str, nn.Module]
 ) -> torch.optim.Optimizer:
-    """One fused Adam over everything that learns: faster than one for each loss, and the same arithmetic.
+    """One optimizer over everything that learns: faster than one for each loss, and the same arithmetic.
 
-    The main learner has an ε of its own. Until the first reward is found its gradients are all but 0, and Adam divides
-    them by their own size: full steps in random directions, thousands of them, until no unit is left that an image
-    switches on. A table takes plain steps.
+    The main learner's Adam has an ε of its own. Until the first reward is found its gradients are all but 0, and Adam
+    divides them by their own size: full steps in random directions, thousands of them, until no unit is left that an
+    image switches on. A table takes plain steps.
     """
-    groups: dict[float, dict[int, nn.Parameter]] = {}
+    groups: dict[tuple[float, float, bool], dict[int, nn.Parameter]] = {}
     tables: list[nn.Parameter] = []
+    lr = config.lr if config.representation_lr is None else config.representation_lr
     for name, module in modules.items():
         if isinstance(module, TabularQLoss):
             tables += module.parameters()
         elif isinstance(module, LossModule):
+            values = name in ("main", "option")
+            rmsprop = values and config.optimizer == "rmsprop"
             eps = config.main_adam_eps if name == "main" else config.adam_eps
+            kind = (config.lr if values else lr, config.rmsprop_eps if rmsprop else eps, rmsprop)
             parameters = {id(p): p for p in module.parameters() if p.requires_grad}
-            groups.setdefault(eps, {}).update(parameters)
-    made: list[dict[str, Any]] = [
-        {"params": list(group.values()), "eps": eps} for eps, group in groups.items()
-    ]
+            groups.setdefault(kind, {}).update(parameters)
+    made: list[dict[str, Any]] = []
+    for (own_lr, eps, rmsprop), group in groups.items():
+        made.append({"params": list(group.values()), "eps": eps})
+        # Only what differs is named, so that a run's description stays what it was.
+        if own_lr != config.lr:
+            made[-1]["lr"] = own_lr
+        if rmsprop:
+            made[-1]["rmsprop"] = True
     # Options that an update leaves out must not move by momentum.
     some = any(isinstance(m, OptionDQNLoss) and m.options_per_update for m in modules.values())
-    if not tables:
-        return (OptionAdam if some else DirectAdam)(made, lr=config.lr, fused=True)
     # Half the step size: the gradient of a squared error has a factor 2.
-    made.append({"params": tables, "table": True, "lr": config.table_step_size / 2})
-    return AdamWithTables(made, lr=config.lr, fused=True)
+    if tables:
+        made.append({"params": tables, "table": True, "lr": config.table_step_size / 2})
+    kind_of: type[torch.optim.Adam]
+    if config.optimizer == "rmsprop" or (tables and some):
+        kind_of = MixedOptimizer
+    elif tables:
+        kind_of = AdamWithTables
+    else:
+        kind_of = OptionAdam if some else DirectAdam
+    return kind_of(made, lr=config.lr, fused=True)
 
 
 CENTRING = "centring"

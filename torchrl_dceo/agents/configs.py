@@ -66,6 +66,11 @@ class LearnerConfig(_Checked):
     # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
     main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
+    # Of main learner and options; ours (their later code, in 3D: rmsprop, centred, decay 0.95).
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    rmsprop_eps: float = 0.01 / 32**2  # under the root; their later code, in 3D
+    # Of all that is no Q-network: f, a discriminator, a predictor; None: lr (their later code, in 3D: 1e-4).
+    representation_lr: float | None = None
     # The paper: a table on the cube, Rainbow on Atari (its options too).
     main_learner: Literal["network", "table", "rainbow"] = "network"
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
@@ -85,6 +90,7 @@ class LearnerConfig(_Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, ("lr", "adam_eps", "main_adam_eps", "main_pixel_scale", "v_max"))
+        check_positive(self, ("rmsprop_eps", "representation_lr"))
         check_positive(self, ("max_grad_norm", "target_tau", "table_step_size"))
         check_between(self, ("gamma", "target_tau", "eps_init", "eps_end", "table_step_size"))
         check_between(self, ("priority_beta",))

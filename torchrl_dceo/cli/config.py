@@ -19,9 +19,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import torchrl_dceo
-from torchrl_dceo.agents import AGENTS
+from torchrl_dceo.agents import AGENTS, preset_settings
 from torchrl_dceo.agents.rainbow import RainbowConfig
-from torchrl_dceo.envs import env_settings
+from torchrl_dceo.envs import env_kind, env_settings
 from torchrl_dceo.settings import choices, defaults, environment_fields, from_settings
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
 from torchrl_dceo.training.logging import check_logger
@@ -44,7 +44,7 @@ MISTAKES = (ValueError, ImportError, FileNotFoundError, HydraException, OmegaCon
 # Set by a recipe for every agent that declares the field `by_environment`.
 SHARED = ("num_options", "option_prob", "discovery_frames")
 _RUN = (TrainConfig, CollectorConfig, RunConfig)
-_OTHERS = ("agent", "env", "logger", "recipe", "resume", "run_dir", "switch_frames")
+_OTHERS = ("agent", "env", "logger", "preset", "recipe", "resume", "run_dir", "switch_frames")
 
 
 def _register() -> None:
@@ -79,7 +79,7 @@ def compose(overrides: Sequence[str], config: str = TRAIN) -> dict[str, Any]:
     """
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         try:
-            return as_dict(hydra.compose(config, prepared(overrides)))
+            return as_dict(hydra.compose(config, prepared(overrides)), overrides)
         except MissingConfigException as error:
             group, _, name = str(error.missing_cfg_file).rpartition("/")
             if not group:
@@ -87,7 +87,9 @@ def compose(overrides: Sequence[str], config: str = TRAIN) -> dict[str, Any]:
             raise ValueError(f"unknown {group} {choices(name, error.options or [])}") from None
         except ConfigCompositionException as error:
             unknown = re.match(r"Could not (?:override|delete).*?'([^']+)'", str(error))
-            groups = [o for o in overrides if o.partition("=")[0] in ("agent", "env", "logger")]
+            groups = [
+                o for o in overrides if o.partition("=")[0] in ("agent", "env", "logger", "preset")
+            ]
             known = _flat_keys(hydra.compose(config, groups))
             if unknown is None or unknown[1] in known:
                 raise
@@ -103,10 +105,30 @@ def _flat_keys(config: DictConfig, prefix: str = "") -> list[str]:
     return keys
 
 
-def as_dict(config: DictConfig) -> dict[str, Any]:
-    """The config as plain values without interpolations; what a recipe sets for all agents is with the agent then."""
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    return {key: value for key, value in settings.items() if key not in SHARED}
+def as_dict(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
+    """The config as plain values without interpolations; what a recipe sets for all agents is with the agent then.
+
+    The settings of a preset take the place of a recipe's, and those of the command line that of a preset.
+    """
+    container: Any = OmegaConf.to_container(config, resolve=True)
+    settings = {key: value for key, value in container.items() if key not in SHARED}
+    given = {override.lstrip("+~").partition("=")[0] for override in overrides}
+    agent = settings["agent"]
+    if agent["name"] not in AGENTS:
+        return settings  # parse refuses it
+    config_class = AGENTS[agent["name"]].config
+    chosen = preset_settings(
+        settings["preset"],
+        config_class,
+        env_kind(settings["env"]["name"]),
+        total_frames=int(settings["total_frames"]),
+    )
+    # What the command line gives for all agents that take it from their environment is given, too.
+    given_to_agent = {name for name in environment_fields(config_class) if name in given}
+    given_to_agent |= {name.removeprefix("agent.") for name in given if name.startswith("agent.")}
+    agent |= {k: v for k, v in chosen.agent.items() if k not in given_to_agent}
+    settings["env"] |= {k: v for k, v in chosen.env.items() if f"env.{k}" not in given}
+    return settings | {k: v for k, v in chosen.run.items() if k not in given}
 
 
 def prepared(overrides: Sequence[str]) -> list[str]:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import logging
+import os
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_dceo.analysis.statistics.comparison import collect_run, log_in_study
 from torchrl_dceo.analysis.statistics.figures import METRICS, compare
 from torchrl_dceo.envs.gym import GymWorldEnv
+from torchrl_dceo.settings import imported
 from torchrl_dceo.training.evaluation import evaluate as mean_return
 from torchrl_dceo.training.option_io import LearnedAgent, load_agent, read_settings
 
@@ -174,11 +177,21 @@ def render(arguments: Sequence[str] | None = None) -> int:
 
 def _with_pictures(run_dir: str, seed: int) -> LearnedAgent:
     """The agent of a run, in an environment that draws itself where Gymnasium has to be asked for it beforehand."""
-    env = read_settings(run_dir).get("env", {})
+    # Gymnasium's classics draw by SDL, which complains where there is no screen.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    env = read_settings(run_dir).get("env") or {}
     more: dict[str, Any] = {}
-    if env.get("name") == "gym" and env.get("id") is not None:
+    if env.get("name") == "gym" and _draws_on_request(env):
         more["kwargs"] = {**(env.get("kwargs") or {}), "render_mode": "rgb_array"}
     return load_agent(run_dir, seed=seed, **more)
+
+
+def _draws_on_request(env: Mapping[str, Any]) -> bool:
+    """Whether an environment takes Gymnasium's ``render_mode``: every registered one does, one's own may."""
+    if env.get("id") is not None:
+        return True
+    parameters = inspect.signature(imported(env["entry_point"])).parameters
+    return "render_mode" in parameters
 
 
 @torch.no_grad()
@@ -235,7 +248,9 @@ def _picture(env: EnvBase, step: TensorDictBase) -> np.ndarray:
             raise ValueError(
                 f"{type(innermost).__name__} draws no pictures: give it render_mode='rgb_array', or pixels to see"
             )
-        drawn = _as_rgb(pixels)
+        # Images of indices, MiniGrid's up to 10, would be all but black.
+        brightest = float(env.full_observation_spec["pixels"].space.high.max())
+        drawn = (_as_rgb(pixels).float() * (255 / brightest)).clamp(max=255)
     return _enlarged(np.asarray(drawn, dtype=np.uint8))
 
 
@@ -335,7 +350,7 @@ def _compare(arguments: Sequence[str]) -> None:
         description="Figures and tables of a study, written into it. "
         f"`{_COMMAND} collect` puts runs into a study.",
     )
-    parser.add_argument("study", help="the folder, laid out as <world>/<agent>/seed_<k>.csv")
+    parser.add_argument("study", help="the folder, laid out as <environment>/<agent>/seed_<k>.csv")
     parser.add_argument("--x", default="frames", help="frames (default), updates or seconds")
     parser.add_argument("--metrics", nargs="+", default=list(METRICS), help="columns of the logs")
     parser.add_argument("--repetitions", type=int, default=2000, help="bootstrap samples")
@@ -351,7 +366,9 @@ def _collect(arguments: Sequence[str]) -> None:
         prog=f"{_COMMAND} collect", description="Copies the logs of runs into a study."
     )
     parser.add_argument("run_dir", nargs="+", help="the directory of a recipe's run")
-    parser.add_argument("--out", required=True, help="the folder of the world: <study>/<world>")
+    parser.add_argument(
+        "--out", required=True, help="the folder of the environment: <study>/<environment>"
+    )
     parser.add_argument("--name", help="the folder of the agent, if not the agent's name")
     options = parser.parse_args(arguments)
     taken: dict[Path, str] = {}

@@ -75,7 +75,7 @@ def _list(options: argparse.Namespace) -> int:
             if name != "smoke":
                 jobs = preset.jobs()
                 print(f"    {name}: {len(jobs)} run{'s' * (len(jobs) != 1)}; {preset.size}")
-    print(f"\n{_PROGRAM} run <study> [--preset laptop|paper|smoke]")
+    print(f"\n{_PROGRAM} run <study> [--size laptop|paper|smoke]")
     return 0
 
 
@@ -191,7 +191,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _study_run(options: argparse.Namespace) -> StudyRun:
     study = _find_study(options.study)
-    preset = study.preset(options.preset).restricted(
+    preset = study.preset(options.size).restricted(
         environments=options.environments, agents=options.agents, seeds=options.seeds
     )
     if options.set:
@@ -199,7 +199,7 @@ def _study_run(options: argparse.Namespace) -> StudyRun:
     return StudyRun(
         study,
         preset,
-        StudyFolders(options.out, study.name, options.preset, options.results),
+        StudyFolders(options.out, study.name, options.size, options.results),
         threads=getattr(options, "threads", 1),
         keep_checkpoints=getattr(options, "keep_checkpoints", False),
         retries=getattr(options, "retries", 0),
@@ -240,9 +240,9 @@ def _with_overrides(preset: Preset, overrides: Sequence[str]) -> Preset:
 def _command(options: argparse.Namespace) -> str:
     """What a person types to have this again, or to resume it."""
     usual = vars(_parser().parse_args(["run", options.study]))
-    given = ["run", options.study, "--preset", options.preset]
+    given = ["run", options.study, "--size", options.size]
     for name, value in vars(options).items():
-        if name not in ("command", "study", "preset") and value != usual[name]:
+        if name not in ("command", "study", "size") and value != usual[name]:
             values = value if isinstance(value, list) else [] if value is True else [value]
             given += [f"--{name.replace('_', '-')}", *map(str, values)]
     return f"{_PROGRAM} {shlex.join(given)}"
@@ -278,7 +278,12 @@ def _parser() -> argparse.ArgumentParser:
 def _common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("study", help="a name from `list`, or a Python file that defines STUDY")
-    add("--preset", default="laptop", help="laptop (default), paper or smoke")
+    add(
+        *("--size", "--preset"),
+        dest="size",
+        default="laptop",
+        help="laptop (default), paper or smoke; --preset is the same",
+    )
     add("--environments", "--worlds", nargs="+", default=[], help="only these")
     add("--agents", nargs="+", default=[], help="only these")
     add("--seeds", nargs="+", default=[], action=_Seeds, help="these instead: 0 1 2, or 0-9")

@@ -157,7 +157,8 @@ def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
 def run(config: DictConfig) -> float:
     """Trains what the config says; returns the last greedy return, for sweeps that optimise it."""
     tune_process()
-    settings, hydra_config = as_dict(config), HydraConfig.get()
+    hydra_config = HydraConfig.get()
+    settings = as_dict(config, hydra_config.overrides.task)
     if settings["resume"] is not None:
         settings = resumed(settings, hydra_config.overrides.task)
     else:
@@ -251,6 +252,8 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
             _refuse(folder, "env", *pairs)
         elif key == "logger":
             stored["logger"] = composed["logger"]
+        elif key == "preset":
+            _refuse(folder, "preset", stored.get("preset", "ours"), composed["preset"])
         elif key in SHARED:
             if key in environment_fields(AGENTS[agent["name"]].config):
                 agent[key] = value

@@ -7,7 +7,15 @@ with gymnasium when it is imported; :func:`make_env` does so when it builds one.
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv
 from torchrl_dceo.envs.env_state import get_env_state, saves_state, set_env_state
-from torchrl_dceo.envs.factory import EnvRecipe, env_recipe, env_settings, list_envs, make_env
+from torchrl_dceo.envs.factory import (
+    EnvKind,
+    EnvRecipe,
+    env_kind,
+    env_recipe,
+    env_settings,
+    list_envs,
+    make_env,
+)
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv, current_map, follow_map
 from torchrl_dceo.envs.prepare import prepare_env
@@ -23,6 +31,7 @@ from torchrl_dceo.envs.transforms import (
 __all__ = [
     "ActionNoise",
     "Coverage",
+    "EnvKind",
     "EnvRecipe",
     "GridWorldEnv",
     "RubiksCubeEnv",
@@ -30,6 +39,7 @@ __all__ = [
     "SwitchingGridWorldEnv",
     "TableEnv",
     "current_map",
+    "env_kind",
     "env_recipe",
     "env_settings",
     "find_transform",

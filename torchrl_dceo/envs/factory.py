@@ -31,7 +31,15 @@ from torchrl_dceo.envs.gym import make_gym_env
 from torchrl_dceo.envs.transforms import Coverage, RowTransform, StateCounts, num_states
 from torchrl_dceo.settings import choices
 
-__all__ = ["EnvRecipe", "env_recipe", "env_settings", "list_envs", "make_env"]
+__all__ = [
+    "EnvKind",
+    "EnvRecipe",
+    "env_kind",
+    "env_recipe",
+    "env_settings",
+    "list_envs",
+    "make_env",
+]
 
 _GYM_PREFIX, _GYM_SUFFIX = "torchrl_dceo/", "-v0"
 _ATARI_PREFIX = "Atari/"
@@ -283,6 +291,33 @@ def env_recipe(env: EnvBase) -> EnvRecipe | None:
         if recipe is not None or not isinstance(env, TransformedEnv):
             return recipe
         env = env.base_env
+
+
+EnvKind = Literal["grid", "cube", "3d", "atari"]
+
+
+def env_kind(env: EnvBase | str | Path | Layout) -> EnvKind:
+    """Returns what the paper's settings differ by: ``"cube"``, ``"3d"``, ``"atari"``, or ``"grid"`` for all others.
+
+    Args:
+        env (EnvBase, str, Path or Layout): an environment of :func:`make_env`, or what it is built from. One of your
+            own counts as a grid.
+
+    Examples:
+        >>> from torchrl_dceo.envs import env_kind, make_env
+        >>> env_kind("MontezumaRevenge"), env_kind(make_env("RubiksCube222", max_depth=2)), env_kind("S..G")
+        ('atari', 'cube', 'grid')
+    """
+    if isinstance(env, EnvBase):
+        recipe = env_recipe(env)
+        name = "" if recipe is None else str(recipe.made_from["name"])
+    else:
+        name = str(env)
+    if name in _ATARI_WORLDS or name.startswith(_ATARI_PREFIX):
+        return "atari"
+    if name in _MINIWORLDS:
+        return "3d"
+    return "cube" if name == "RubiksCube222" else "grid"
 
 
 def make_env(

@@ -269,7 +269,7 @@ class Study:
         ['nine_rooms/dceo/seed_0', 'nine_rooms/ddqn/seed_0']
         >>> study.preset("desk")
         Traceback (most recent call last):
-        ValueError: study mine has no preset 'desk'; choose from laptop
+        ValueError: study mine has no size 'desk'; choose from laptop
     """
 
     name: str
@@ -285,5 +285,5 @@ class Study:
     def preset(self, name: str) -> Preset:
         """One of its sizes."""
         if name not in self.presets:
-            raise ValueError(f"study {self.name} has no preset {choices(name, list(self.presets))}")
+            raise ValueError(f"study {self.name} has no size {choices(name, list(self.presets))}")
         return self.presets[name]

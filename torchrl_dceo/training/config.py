@@ -41,6 +41,10 @@ class TrainConfig:
     replay_dir: str | None = None  # where those files go; None: a temporary directory
     eval_period: int = 10_000  # frames between greedy evaluations; ours
     eval_eps: float = 0.0  # of random actions in evaluations; ours (the authors: 0.05 in 3D)
+    # Evaluations in a row at solved_return or above after which a run ends before its time; ours: None, never. In
+    # comparisons it stays where it was (docs/concepts/statistics.md).
+    stop_after_solved: int | None = None
+    solved_return: float = 1.0  # ours: the largest return of most environments
     log_period: int = 1000  # frames between rows of the log; ours
     # Frames between checkpoints: a killed run loses at most this much; ours. None: none but the last.
     checkpoint_period: int | None = 20_000
@@ -64,6 +68,7 @@ class TrainConfig:
                 "keep_checkpoints",
                 "replay_capacity",
                 "checkpoint_period",
+                "stop_after_solved",
             ),
         )
         check_at_least(self, 0, ("learning_starts", "seed"))

@@ -188,7 +188,7 @@ def exit_with_a_sentence(run_dir: str | os.PathLike[str] | None = None) -> Itera
     folder = None if run_dir is None else Path(run_dir)
     start = "" if folder is None else f"{folder}: "
     try:
-        with run_errors(folder):
+        with _termination(start), run_errors(folder):
             yield
     except RunError as error:
         sys.stderr.write(f"{start}{_one_line(error)}\n")
@@ -210,6 +210,24 @@ def exit_with_a_sentence(run_dir: str | os.PathLike[str] | None = None) -> Itera
             sentence += f" (traceback in {kept})"
         sys.stderr.write(f"{sentence}\n")
         sys.exit(1)
+
+
+@contextlib.contextmanager
+def _termination(start: str) -> Iterator[None]:
+    """Ends a command with a sentence and 143 when SIGTERM comes while no run trains: before it, or as it is drawn."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.stderr.write(f"{start}stopped by SIGTERM\n")
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _one_line(error: Exception) -> str:

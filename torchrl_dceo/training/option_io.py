@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ __all__ = [
     "list_options",
     "load_agent",
     "load_options",
+    "plain_settings",
     "read_settings",
     "save_options",
     "store_settings",
@@ -439,25 +441,42 @@ def load_agent(
     return LearnedAgent(agent.policy, options, encoder, metadata, agent, env)
 
 
-_AGENT_FILE = "agent.yaml"
+_FILE = "config.yaml"
 
 
 def store_settings(run_dir: Path, agent: Agent) -> None:
-    """Writes into the directory of a run how its agent was built, if that can be said in plain values."""
-    if agent.made_from is None:
-        return
-    plain = {name: _as_text(value) for name, value in agent.made_from.items()}
-    (run_dir / _AGENT_FILE).write_text(yaml.safe_dump({"agent": plain}, sort_keys=False))
+    """Writes into the directory of a run how its agent was built, unless all its settings are there already."""
+    path = run_dir / _FILE
+    if agent.made_from is not None and not path.exists():
+        text = yaml.safe_dump({"agent": plain_settings(agent.made_from)}, sort_keys=False)
+        path.write_text(text)
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a file keeps them: one's own functions by their names.
+
+    Examples:
+        >>> from torchrl_dceo.training.option_io import plain_settings
+        >>> plain_settings({"lr": 1e-3, "sizes": (8, 8), "termination": plain_settings})
+        {'lr': 0.001, 'sizes': [8, 8], 'termination': 'torchrl_dceo.training.option_io:plain_settings'}
+    """
+    return {name: _as_text(value) for name, value in settings.items()}
 
 
 def _as_text(value: Any) -> Any:
-    if isinstance(value, Callable):  # type: ignore[arg-type]
-        return f"{value.__module__}:{value.__qualname__}"
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Mapping):
+        return plain_settings(value)
+    if isinstance(value, list | tuple):
+        return [_as_text(item) for item in value]
+    plain = value is None or isinstance(value, bool | int | float | str)
+    if plain or not callable(value):
+        return value if plain else str(value)
+    kind = value if isinstance(value, type | types.FunctionType) else type(value)
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def read_settings(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings that a run was made from: a recipe's ``config.yaml``, or what ``train`` knew of the agent.
+    """The settings that a run was made from, of its ``config.yaml``, with references resolved.
 
     Examples:
         >>> import pathlib, tempfile
@@ -468,9 +487,7 @@ def read_settings(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
         {'seed': 3, 'agent': {'lr': 0.001, 'seed': 3}}
     """
     folder = Path(run_dir)
-    path = folder / "config.yaml"
-    if not path.is_file():
-        path = folder / _AGENT_FILE
+    path = folder / _FILE
     if not path.is_file():
         if RunDirectory(folder).holds_a_run:
             return {}

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import types
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +16,16 @@ from torch import nn
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
+from torchrl_dceo.agents.builders import observation_key
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, TableEnv, env_recipe, find_transform, make_env
+from torchrl_dceo.envs.prepare import frame_stack_of
 from torchrl_dceo.settings import from_settings
+from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.collection import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
 from torchrl_dceo.training.logging import LoggerKind, make_logs
+from torchrl_dceo.training.option_io import plain_settings
 from torchrl_dceo.training.probes import (
     OptionProbe,
     SkillProbe,
@@ -97,11 +101,7 @@ def train(
     path = None if run_dir is None else Path(run_dir) / "config.yaml"
     if resume and path is not None and path.is_file() and config.get("replay_capacity") is None:
         # Room for the whole run was made when it was started: a later end does not change it.
-        try:
-            config["replay_capacity"] = yaml.safe_load(path.read_text())["replay_capacity"]
-        except (yaml.YAMLError, TypeError, KeyError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{path} cannot be read, restore it from a copy: {reason}") from None
+        config["replay_capacity"] = load_settings(path).get("replay_capacity")
     trainer = make_trainer(agent, env, run_dir=run_dir, settings=settings, **config)
     return complete(trainer, _stored(trainer, config), resume=resume, draw=draw)
 
@@ -161,7 +161,7 @@ def make_trainer(
     made_from: dict[str, Any] = {}
     recipe = env_recipe(env)
     if recipe is not None:
-        made_from = {"env": _plain(recipe.made_from)}
+        made_from = {"env": plain_settings(recipe.made_from)}
         visits, batch_size = find_transform(env, StateCounts), env.batch_size
         if eval_env is None and eval_episodes:
             eval_env = recipe.build(_EVALUATION, batch_size=eval_episodes)
@@ -173,7 +173,7 @@ def make_trainer(
             own = dict(recipe.made_from)
             worker_env = functools.partial(make_env, own.pop("name"), **own)
     if agent.made_from is not None:
-        made_from["agent"] = _plain(agent.made_from)
+        made_from["agent"] = plain_settings(agent.made_from)
     probes = (SpectrumProbe(), OptionProbe(), SkillProbe()) if probes is None else tuple(probes)
     trainer = Trainer(
         agent,
@@ -223,7 +223,10 @@ def complete(
             save_run_analysis(trainer, run_dir)
             if draw:
                 try:
-                    draw_run(run_dir)
+                    drawn = draw_run(run_dir)
+                    for log in trainer.logs:
+                        log.show(drawn, int(row["frames"]))
+                        log.close()
                 except ImportError as error:
                     _log.warning("no figures of %s: %s", run_dir, error)
     return row
@@ -242,27 +245,10 @@ def _stored(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, Any]:
         "num_envs": max(1, env.batch_size.numel()),
         "eval_episodes": evaluated,
         "device": str(next(agent.parameters()).device),
-        "agent": None if agent.made_from is None else _plain(agent.made_from),
-        "env": _plain(recipe.made_from) if recipe is not None and named else None,
+        "agent": None if agent.made_from is None else plain_settings(agent.made_from),
+        "env": plain_settings(recipe.made_from) if recipe is not None and named else None,
         "logger": {"name": config.get("logger", "csv")},
     }
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a file keeps them: one's own functions by their names."""
-    return {name: _text(value) for name, value in settings.items()}
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return _plain(value)
-    if isinstance(value, list | tuple):
-        return [_text(item) for item in value]
-    plain = value is None or isinstance(value, bool | int | float | str)
-    if plain or not callable(value):
-        return value if plain else str(value)
-    kind = value if isinstance(value, type | types.FunctionType) else type(value)
-    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 @contextlib.contextmanager
@@ -337,6 +323,7 @@ def warnings_of(trainer: Trainer) -> list[str]:
             f"{wanted} {what} are linear in {outputs} features of their network, so that at most {outputs} of them "
             "differ: set fewer num_options or a wider network"
         )
+    found += _memory_of_replay(trainer)
     episodes = 0 if trainer.eval_env is None else max(1, trainer.eval_env.batch_size.numel())
     base = _innermost(trainer.env)
     steps = base.max_steps if isinstance(base, TableEnv) else None
@@ -350,6 +337,21 @@ def warnings_of(trainer: Trainer) -> list[str]:
             f"{period:,} of training: set fewer eval_episodes or a longer eval_period"
         )
     return found
+
+
+def _memory_of_replay(trainer: Trainer) -> list[str]:
+    """A sentence if the observations of a full replay do not fit into this machine's memory."""
+    key = observation_key(trainer.env)
+    spec, stack = trainer.env.observation_spec[key], frame_stack_of(trainer.env, key)
+    numbers = spec.shape[len(trainer.env.batch_size) :].numel() // (1 if stack is None else stack.N)
+    needed = trainer.replay_capacity * numbers * spec.dtype.itemsize / 1e9
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    if trainer.config.replay_storage == "memmap" or needed < there:
+        return []
+    return [
+        f"a full replay of {trainer.replay_capacity:,} observations takes {needed:.3g} GB, this machine has "
+        f"{there:.3g}: set a smaller replay_capacity, or replay_storage='memmap'"
+    ]
 
 
 def _last_sizes(module: nn.Module) -> int | None:

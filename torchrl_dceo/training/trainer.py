@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from torchrl_dceo._fast import settled_objects
 from torchrl_dceo.agents.agent import Agent, Phase
 from torchrl_dceo.data import rows_for
 from torchrl_dceo.envs import StateCounts, current_map, find_transform, follow_map, prepare_env
@@ -85,6 +87,10 @@ class Trainer(Resumable):
             raise ValueError(
                 "this agent discovers options in a world without reward: pass discovery_env, e.g. "
                 "make_env(…, coverage=True)"
+            )
+        if config.stop_after_solved is not None and current_map(prepare_env(env)) is not None:
+            raise ValueError(
+                "stop_after_solved would end the run before the environment changes: leave it out"
             )
         if collection is not None and collection.uses_workers:
             # Or an error, before anything is started.
@@ -173,7 +179,7 @@ class Trainer(Resumable):
         Raises:
             RunError: if the run cannot go on, in one sentence.
         """
-        with run_errors(self.run_dir), self._interruption as interruption:
+        with run_errors(self.run_dir), settled_objects(), self._interruption as interruption:
             try:
                 self._start()
                 self._run()
@@ -246,7 +252,7 @@ class Trainer(Resumable):
             label="" if self.run_dir is None else "/".join(self.run_dir.parts[-2:]),
         )
         began, before = time.monotonic(), self.counters.seconds
-        while self.counters.frames < self.config.total_frames:
+        while not self._is_over:
             while self._phase_is_over():
                 self._next_phase()
             for data, streams in self._collect():
@@ -256,7 +262,7 @@ class Trainer(Resumable):
                 if self._interruption.received is not None:
                     # Before the collection is stopped: the step that is about to be taken is saved too.
                     raise self._interrupted()
-                if self._phase_is_over() or self.counters.frames >= self.config.total_frames:
+                if self._phase_is_over() or self._is_over:
                     break
             self._collection.stop()
         self._evaluate_end()
@@ -302,6 +308,16 @@ class Trainer(Resumable):
             // self.config.update_period
         )
 
+    @property
+    def _is_over(self) -> bool:
+        return self._is_solved or self.counters.frames >= self.config.total_frames
+
+    @property
+    def _is_solved(self) -> bool:
+        """Whether the run ends before its time, see :class:`~torchrl_dceo.training.TrainConfig`."""
+        enough = self.config.stop_after_solved
+        return enough is not None and self.counters.solved >= enough
+
     def _phase_is_over(self) -> bool:
         return self.phase.frames is not None and self.counters.phase_frames >= self.phase.frames
 
@@ -317,11 +333,12 @@ class Trainer(Resumable):
 
     def _report(self, bar: ProgressLine) -> None:
         config, counters = self.config, self.counters
-        last = counters.frames >= config.total_frames
-        if last or self._crossed(config.log_period):
+        if counters.frames >= config.total_frames or self._crossed(config.log_period):
             self._write_row(self._crossed(config.eval_period))
             self._keep_best()
-            if last or (config.checkpoint_period and self._crossed(config.checkpoint_period)):
+            if self._is_over or (
+                config.checkpoint_period and self._crossed(config.checkpoint_period)
+            ):
                 self._save()
         self._show(bar)
 
@@ -364,6 +381,10 @@ class Trainer(Resumable):
             row["map"] = index
         if evaluated:
             row.update(self._evaluation())
+            solved = row.get("eval_return", -math.inf) >= self.config.solved_return
+            counters.solved = counters.solved + 1 if solved else 0
+            if self._is_solved:
+                row["stopped_early"] = 1
         row["seconds"] = round(counters.seconds, 3)
         self.unevaluated = None if evaluated else row
         self.last_row = {**self.last_row, **row}

@@ -155,7 +155,7 @@ def test_values_are_read_by_pointer_and_by_keys(tab):
 
 def test_profiles_have_worlds_and_scores(tab):
     label = tab.locator("#profile-chart svg")
-    assert "all worlds" in label.get_attribute("aria-label")
+    assert "all environments" in label.get_attribute("aria-label")
     tab.locator("#profile-controls").get_by_label("NineRooms").check()
     tab.locator("#profile-controls").get_by_label("Score").select_option("final")
     assert label.get_attribute("aria-label").startswith(
@@ -169,7 +169,7 @@ def test_who_beats_whom(tab):
     tab.locator("#improvement-controls").get_by_label("NineRooms").check()
     tab.locator("#improvement-controls").get_by_label("Measure").select_option("final_coverage")
     assert [cell[:4] for cell in texts(tab, cells)] == ["·", "0.50", "0.50"]  # all cover the same
-    tab.locator("#improvement-controls").get_by_label("all worlds").check()
+    tab.locator("#improvement-controls").get_by_label("all environments").check()
     tab.locator("#improvement-controls").get_by_label("Measure").select_option("frames_to_goal")
     assert "not compared over environments" in tab.locator("#improvement-table").text_content()
 

@@ -67,7 +67,7 @@ def test_the_data_of_the_charts(page):
     assert by_score["final"]["NineRooms"]["agents"]["dceo"]["value"] == [1, 1, 1, 1, 1, 0.5, 0]
     measures = {one["key"]: one["worlds"] for one in data["improvement"]}
     assert measures["final_eval_return"]["NineRooms"]["dceo"]["ddqn"] == [1, 1, 1]
-    assert "all worlds" in measures["area_eval_return"]
+    assert "all environments" in measures["area_eval_return"]
 
 
 def test_origin_and_adaptation_are_told(page):
@@ -81,10 +81,10 @@ def test_origin_and_adaptation_are_told(page):
 def test_findings_are_a_sentence_a_world_and_a_caution(study):
     told = findings(read_numbers(study[0], 50))
     assert told[0].endswith(
-        " After the world changed dceo has most: in the last fifth a return of 0.50 (0.25 in training), "
+        " After the environment changed dceo has most: in the last fifth a return of 0.50 (0.25 in training), "
         "dceo_two_phase 0.40 (0.20)."
     )
-    assert "After the world changed" not in told[1]
+    assert "After the environment changed" not in told[1]
     assert told[1].startswith(
         "<strong>NineRooms</strong>: dceo has the most greedy return over the run, 0.4"
     )

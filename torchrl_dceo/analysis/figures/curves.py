@@ -113,6 +113,8 @@ def _returns(axes: Axes, progress: Progress) -> None:
             _smooth_stretches(progress, frames, values),
             color=COLOURS["first"],
             label="training",
+            marker="o" if len(frames) == 1 else None,  # a line of one point cannot be seen
+            markersize=2.5,
         )
     frames, values = _points(progress, "eval_return")
     if frames:
@@ -187,8 +189,10 @@ def _learned(axes: Axes, progress: Progress) -> None:
         if frames:
             axes.plot(frames, values, color=COLOURS[colour], linestyle=line, label=label)
             low = min(low, *values)
-    axes.set_ylim(low * 1.05, 1.05)
-    axes.legend(frameon=False, loc="best")
+    # Above 1, where no curve goes, there is room for the legend.
+    axes.set_ylim(low * 1.05, 1.05 + 0.42 * (1 - low))
+    axes.set_yticks([tick for tick in axes.get_yticks() if low * 1.05 <= tick <= 1.001])
+    axes.legend(frameon=False, loc="upper left", ncols=2, columnspacing=1.0, handlelength=1.5)
 
 
 def _phases(axes: Axes, progress: Progress) -> None:

@@ -17,6 +17,9 @@ __all__ = [
 ]
 
 
+_ZERO = 1e-9  # an eigenvalue below it is one of rounding
+
+
 class Similarity(NamedTuple):
     """What :func:`cosine_similarity` returns.
 
@@ -208,10 +211,13 @@ def cluster_similarity(
     values = eigenvalues.double().clamp_min(0).tolist()
     bounds = [0]
     for i in range(1, d):
-        if values[i] - values[i - 1] > relative * values[i]:
+        # Of parts that no path joins, each has a 0, and rounding is all that tells these apart.
+        if values[i] - values[i - 1] > max(relative * values[i], _ZERO):
             bounds.append(i)
     beyond = d
-    while beyond < known and values[beyond] - values[d - 1] <= relative * values[beyond]:
+    while beyond < known and values[beyond] - values[d - 1] <= max(
+        relative * values[beyond], _ZERO
+    ):
         beyond += 1
     clusters = tuple(pairwise([*bounds, beyond]))
     scores = learned.new_zeros(d)

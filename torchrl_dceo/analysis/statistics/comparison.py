@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 _KEPT = re.compile(
-    "frames|updates|episodes|phase|map|eps|seconds|train_return|eval_return|coverage|loss_.*|bonus|option_share|option_starts_.*"
+    "frames|updates|episodes|phase|map|eps|seconds|stopped_early|train_return|eval_return|coverage|loss_.*|bonus|option_share|option_starts_.*"
     "|option_climb|option_climb_start|option_return|cosine_similarity|subspace_similarity|orthogonality_error"
 )
 
 
-_WHOLE = {"frames", "updates", "episodes", "phase", "map", "coverage"}
+_WHOLE = {"frames", "updates", "episodes", "phase", "map", "coverage", "stopped_early"}
 
 
 _LARGEST = 40_000  # bytes
@@ -49,6 +49,8 @@ _LARGEST = 40_000  # bytes
 
 # What may differ between runs of one agent.
 _FREE = {"seed", "run_dir", "resume", "progress", "checkpoint_period", "keep_checkpoints", "logger"}
+# What a run that has ended before its time would have gone on with.
+_HELD = re.compile("eval_return|train_return|coverage|phase|map|option_climb.*|.*similarity")
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
         >>> from torchrl_dceo.analysis.statistics.comparison import read_study
         >>> read_study("/nowhere")
         Traceback (most recent call last):
-        FileNotFoundError: /nowhere holds no logs as <world>/<agent>/seed_<k>.csv: see compare collect
+        FileNotFoundError: /nowhere holds no logs as <environment>/<agent>/seed_<k>.csv: see compare collect
     """
     study: dict[str, dict[str, dict[int, Progress]]] = {}
     for path in sorted(Path(folder).glob("*/*/seed_*.csv")):
@@ -100,7 +102,7 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
             world.setdefault(path.parts[-2], {})[int(seed[1])] = read_progress(path)
     if not study:
         raise FileNotFoundError(
-            f"{folder} holds no logs as <world>/<agent>/seed_<k>.csv: see compare collect"
+            f"{folder} holds no logs as <environment>/<agent>/seed_<k>.csv: see compare collect"
         )
     return {
         world: [
@@ -172,7 +174,30 @@ def _agent_runs(folder: Path, seeds: dict[int, Progress]) -> AgentRuns:
     env = config.get("env") or {}
     numbers = [f"{key} {value}" for key, value in env.items() if type(value) is int]
     size = ", ".join([str(env["name"]), *numbers]) if "name" in env else ""
-    return AgentRuns(folder.name, seeds, float(config["total_frames"]), size)
+    total = float(config["total_frames"])
+    held = {seed: _to_its_end(progress, total) for seed, progress in seeds.items()}
+    return AgentRuns(folder.name, held, total, size)
+
+
+def _to_its_end(progress: Progress, total_frames: float) -> Progress:
+    """A run that was stopped because it was solved, to the end that it was meant for: it stays at its last values.
+
+    The rows that it lacks are as far apart as those before, with the last values of returns, coverage and what was
+    learned; updates, episodes and seconds stay too, since no more were spent, and the rest is left open.
+    """
+    frames = progress["frames"]
+    stopped = progress.get("stopped_early", [])
+    if not stopped or not math.isfinite(stopped[-1]) or frames[-1] >= total_frames:
+        return progress
+    step = frames[-1] - frames[-2] if len(frames) > 1 else frames[-1]
+    missing = math.ceil((total_frames - frames[-1]) / step)
+    later = [min(frames[-1] + step * i, total_frames) for i in range(1, missing + 1)]
+    held = {}
+    for name, column in progress.items():
+        known = [value for value in column if math.isfinite(value)]
+        keep = name in ("updates", "episodes", "seconds") or _HELD.fullmatch(name)
+        held[name] = [*column, *([known[-1] if known and keep else math.nan] * missing)]
+    return {**held, "frames": [*frames, *later]}
 
 
 def _slim(progress: Progress) -> str:
@@ -221,7 +246,7 @@ def _text(name: str, value: float) -> str:
     )
 
 
-ALL_WORLDS = "all worlds"
+ALL_WORLDS = "all environments"
 
 
 """The name under which an agent's runs in all environments are put together."""

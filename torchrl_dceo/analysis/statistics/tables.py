@@ -322,7 +322,7 @@ def _switch_table(summaries: Sequence[AgentSummary]) -> str:
         "half of the return before it, over the seeds that had one. Options: the share of those used before that were "
         "used after, and how much of their distribution is the same."
     )
-    return "\n".join(["After the world changed:", "", *lines, "", note])
+    return "\n".join(["After the environment changed:", "", *lines, "", note])
 
 
 def _cells(summary: AgentSummary, metric: str) -> list[str]:

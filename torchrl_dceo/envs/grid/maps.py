@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torchrl_dceo.envs.grid.layouts import CLOSED, FLOOR, WALL, Cell, Layout
+from torchrl_dceo.envs.grid.random_maps import random_maze
 from torchrl_dceo.settings import choices
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "nine_rooms_goal_switch",
     "nine_rooms_topology_switch",
     "rooms",
+    "sixteen_rooms",
 ]
 
 
@@ -94,6 +96,18 @@ def nine_rooms(room_size: int = 5) -> str:
         [93, 237]
     """
     return rooms(3, 3, room_size)
+
+
+def sixteen_rooms(room_size: int = 4) -> str:
+    """Sixteen Rooms: 4 x 4 rooms, start top right, goal bottom left; an environment that nothing was tuned on.
+
+    Examples:
+        >>> from torchrl_dceo.envs.grid.layouts import parse_layout
+        >>> from torchrl_dceo.envs.grid.maps import sixteen_rooms
+        >>> len(parse_layout(sixteen_rooms()).cells)
+        280
+    """
+    return rooms(4, 4, room_size)
 
 
 def _corner(room_size: int, row: int, column: int) -> Cell:
@@ -247,6 +261,8 @@ MAPS: dict[str, Callable[[], str]] = {
     "FourRooms": four_rooms,
     "Maze": maze,
     "GridMaze": grid_maze,
+    "SixteenRooms": sixteen_rooms,
+    "RandomMaze": random_maze,
 }
 
 

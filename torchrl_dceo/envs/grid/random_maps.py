@@ -8,7 +8,7 @@ from typing import Literal
 
 from torchrl_dceo.envs.grid.layouts import MOVES, Cell
 
-__all__ = ["MapKind", "random_map"]
+__all__ = ["MapKind", "random_map", "random_maze"]
 
 MapKind = Literal["rooms", "maze", "cave"]
 
@@ -64,6 +64,56 @@ def random_map(
     raise ValueError(
         f"no {chosen} with {min_states} to {max_states} states was found: allow a wider range"
     )
+
+
+def random_maze(map_seed: int = 0, min_states: int = 80, max_states: int = 110) -> str:
+    """Returns a random maze with start and goal at the ends of its longest way.
+
+    Args:
+        map_seed (int): of the walls. Default: ``0``.
+        min_states (int): the fewest open cells. Default: ``80``.
+        max_states (int): the most. Default: ``110``.
+
+    Examples:
+        >>> from torchrl_dceo.envs.grid.random_maps import random_maze
+        >>> print(random_maze(3, min_states=20, max_states=40))
+        #######
+        #.#..S#
+        #.#.###
+        #.#...#
+        #.###.#
+        #...#.#
+        #.#.#.#
+        #.#...#
+        #.###.#
+        #...#.#
+        #.#.#.#
+        #G#...#
+        #######
+    """
+    drawn = random_map(map_seed, "maze", min_states=min_states, max_states=max_states)
+    lines = [list(line) for line in drawn.replace("S", ".").splitlines()]
+    cells = {(r, c) for r, line in enumerate(lines) for c, mark in enumerate(line) if mark == "."}
+    # The first of several ways of one length, in the order of rows and columns.
+    far = [(max(_steps_from(cell, cells).values()), cell) for cell in sorted(cells)]
+    longest = max(length for length, _ in far)
+    start = next(cell for length, cell in far if length == longest)
+    steps = _steps_from(start, cells)
+    goal = next(cell for cell in sorted(cells) if steps[cell] == longest)
+    lines[start[0]][start[1]], lines[goal[0]][goal[1]] = "S", "G"
+    return "\n".join("".join(line) for line in lines)
+
+
+def _steps_from(start: Cell, cells: set[Cell]) -> dict[Cell, int]:
+    """The length of the shortest way to every cell."""
+    steps, frontier = {start: 0}, [start]
+    for r, c in frontier:
+        for dr, dc in MOVES:
+            cell = (r + dr, c + dc)
+            if cell in cells and cell not in steps:
+                steps[cell] = steps[r, c] + 1
+                frontier.append(cell)
+    return steps
 
 
 def _rooms(generator: random.Random, states: float) -> set[Cell]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchrl_dceo.studies.catalogue.deep import (
+    ABLATION,
     DEEP_COVERAGE,
     ONLINE,
     ONLINE_VS_TWO_PHASE,
@@ -10,6 +11,7 @@ from torchrl_dceo.studies.catalogue.deep import (
 )
 from torchrl_dceo.studies.catalogue.environments import (
     CUBE,
+    EXPLORATION,
     LARGE_SCALE,
     NON_STATIONARY,
     OBJECTS,
@@ -227,6 +229,8 @@ STUDIES: dict[str, Study] = {
         OBJECTS,
         EIGENFUNCTIONS,
         LARGE_SCALE,
+        ABLATION,
+        EXPLORATION,
     )
 }
 

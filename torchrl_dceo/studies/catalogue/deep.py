@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from torchrl_dceo.studies.declaration import Grid, Method, Preset, Study
 
 __all__ = [
+    "ABLATION",
     "BASELINES",
     "DEEP_COVERAGE",
     "ONLINE",
@@ -287,5 +288,84 @@ ONLINE_VS_TWO_PHASE = Study(
             [_small_nine_rooms(_BOTH, 5), _short_maze(_BOTH, 4)],
         ),
         "smoke": _smoke(_BOTH),
+    },
+)
+
+
+_ABLATED_FRAMES = 150_000
+
+
+REVERSED: dict[str, tuple[str, ...]] = {
+    "learning_rate": ("agent.lr=1e-4",),
+    "adam_as_usual": ("agent.main_adam_eps=1e-8",),
+    # 1000 frames at an update per 8.
+    "hard_targets": ("agent.target_tau=null", "agent.target_period=125"),
+    "epsilon_over_a_tenth": ("agent.eps_after_reward=false", "agent.eps_frames={tenth}"),
+    "raw_images": ("agent.centre_pixels=false",),
+    "replay_of_visits": ("agent.replay_measure=visits",),
+    "epsilon_of_decisions": ("agent.eps_per=decision",),
+    "ten_one_way": ("agent.num_options=10", "agent.signs=+"),
+    "greedy_options": ("agent.option_eps=0.0",),
+    "discount_of_the_main_learner": ("agent.option_gamma=null",),
+    "a_network_an_option": ("agent.independent_networks=true",),
+    "n_step_options": ("agent.one_step_options=false",),
+    "n_step_discounted_rewards": (
+        "agent.one_step_options=false",
+        "agent.reward_mode=discounted",
+    ),
+    "twenty_dimensions": ("agent.dimensions=20",),
+    "barrier": ("agent.barrier=0.5",),
+    "split_estimator": ("agent.estimator=split",),
+    "one_environment": ("num_envs=1",),
+    "an_update_a_step": ("update_period=1",),
+}
+"""Each way in which ours differs from the paper, taken back alone; ``{tenth}`` is a tenth of the frames."""
+
+
+def _ablation(frames: int, rows: Sequence[str] | None = None) -> list[Method]:
+    """Ours, each deviation from the paper taken back alone, and the paper with as many updates as ours."""
+    made = [Method("dceo", label="ours")]
+    for name, given in REVERSED.items():
+        own = tuple(override.replace("{tenth}", str(frames // 10)) for override in given)
+        made.append(Method("dceo", own, label=name))
+    same_updates = ("preset=paper", "update_period=8", "agent.target_period=125")
+    made.append(Method("dceo", same_updates, label="paper"))
+    return [method for method in made if rows is None or method.name in rows]
+
+
+ABLATION = Study(
+    name="ablation",
+    title="What each deviation from the paper is worth",
+    question="Which of our deviations from the paper matter, taken back one at a time, and what does the paper to the "
+    "letter reach with as many updates?",
+    presets={
+        "paper": Preset(
+            "Nine Rooms and Maze, 300,000 frames, 10 seeds",
+            [
+                Grid(env, _ablation(_FRAMES), range(1000, 1010), _FRAMES)
+                for env in ("nine_rooms", "maze")
+            ],
+        ),
+        "laptop": Preset(
+            "Nine Rooms and Maze, 150,000 frames, 3 seeds",
+            [
+                Grid(env, _ablation(_ABLATED_FRAMES), range(1000, 1003), _ABLATED_FRAMES)
+                for env in ("nine_rooms", "maze")
+            ],
+        ),
+        "smoke": Preset(
+            "400 frames, ours, two deviations and the paper",
+            [
+                Grid(
+                    "nine_rooms",
+                    _ablation(
+                        SMOKE_FRAMES, ("ours", "ten_one_way", "n_step_discounted_rewards", "paper")
+                    ),
+                    (1000,),
+                    SMOKE_FRAMES,
+                    ("env.room_size=3", *(given for given in SMOKE if "period=20" not in given)),
+                )
+            ],
+        ),
     },
 )

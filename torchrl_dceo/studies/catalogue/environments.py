@@ -8,6 +8,7 @@ from torchrl_dceo.studies.catalogue.deep import BASELINES, SMOKE, SMOKE_FRAMES, 
 from torchrl_dceo.studies.declaration import Grid, Method, Preset, Study
 
 __all__ = [
+    "EXPLORATION",
     "LARGE_SCALE",
     "NON_STATIONARY",
     "OBJECTS",
@@ -29,7 +30,9 @@ _CUBE_AGENTS = {
 }
 
 
-def _cube(frames: int, seeds: int, *shared: str, labels: Sequence[str] = ()) -> list[Grid]:
+def _cube(
+    frames: int, seeds: int | Sequence[int], *shared: str, labels: Sequence[str] = ()
+) -> list[Grid]:
     """Coverage without reward, ε = 1 all the time; and return, ε falling over half of the frames that have a goal."""
     chosen = {name: given for name, given in _CUBE_AGENTS.items() if not labels or name in labels}
     coverage, returns = [], []
@@ -316,4 +319,75 @@ LARGE_SCALE = Study(
     },
     # On Atari the returns of training are the measure, as the authors have it.
     metrics=("train_return", "eval_return", "coverage"),
+)
+
+
+# Fresh: settings were tuned on seeds below 200.
+_FIRST_SEED = 1000
+_COMPARED = ("dceo", "ddqn", "counts", "rnd", "dco")
+# A run ends after three evaluations at the largest return; its curve stays there.
+_STOPS = ("stop_after_solved=3", "checkpoint_period=20_000")
+
+
+def _seeds(number: int) -> range:
+    return range(_FIRST_SEED, _FIRST_SEED + number)
+
+
+def _explored(env: str, agents: Sequence[str], seeds: int, frames: int, *overrides: str) -> Grid:
+    """All agents with their defaults: the same number of updates and the same network, each with its schedule of ε."""
+    return Grid(env, agents, _seeds(seeds), frames, overrides)
+
+
+def _changing(seeds: int) -> list[Grid]:
+    return [
+        Grid(env, _AGENTS, _seeds(seeds), 300_000)
+        for env in ("nine_rooms_goal_switch", "nine_rooms_topology_switch")
+    ]
+
+
+EXPLORATION = Study(
+    name="exploration",
+    title="Exploration on fresh seeds, also where nothing was tuned",
+    question="Is DCEO ahead of other ways to explore, with one configuration, in environments that it was tuned on and "
+    "in those that it was not?",
+    presets={
+        "paper": Preset(
+            "four maps, 300,000 frames, 30 seeds",
+            [
+                _explored(env, _COMPARED, 30, 300_000, *_STOPS)
+                for env in ("nine_rooms", "maze", "sixteen_rooms", "random_maze")
+            ],
+        ),
+        "laptop": Preset(
+            "Nine Rooms and Maze 200,000 frames, 10 seeds, in two phases 300,000, 5 seeds; sixteen rooms and a random "
+            "maze 150,000, 5 seeds; changing and object environments and the cube, 3 seeds",
+            [
+                _explored("nine_rooms", _COMPARED, 10, 200_000, *_STOPS),
+                _explored("maze", _COMPARED, 10, 200_000, *_STOPS),
+                _explored("nine_rooms", ("dceo_two_phase",), 5, 300_000, *_STOPS),
+                _explored("maze", ("dceo_two_phase",), 5, 300_000, *_STOPS),
+                _explored("sixteen_rooms", _COMPARED, 5, 150_000, *_STOPS),
+                _explored("random_maze", _COMPARED, 5, 150_000, *_STOPS),
+                *_changing(3),
+                *(
+                    _explored(env, _AGENTS, 3, 100_000, "stop_after_solved=3")
+                    for env in ("escape_room", "obstructed_key", "rooms_with_obstacles")
+                ),
+                _explored("nine_rooms", ("ez_greedy", "diayn"), 3, 200_000, *_STOPS),
+                _explored("maze", ("ez_greedy", "diayn"), 3, 200_000, *_STOPS),
+                *_cube(
+                    60_000,
+                    _seeds(3),
+                    *("num_envs=32", "update_period=16", "checkpoint_period=10_000"),
+                ),
+            ],
+        ),
+        "smoke": Preset(
+            "400 frames",
+            [
+                _explored(env, ("dceo", "ddqn"), 1, SMOKE_FRAMES, "stop_after_solved=3", *SMOKE)
+                for env in ("sixteen_rooms", "random_maze")
+            ],
+        ),
+    },
 )

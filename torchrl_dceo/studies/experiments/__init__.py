@@ -1,16 +1,20 @@
-"""Experiments that are more than training runs: each a plain function and a command, ``python -m`` its module."""
+"""Experiments that are more than training runs, each a plain function and a command; what they share: data, parser."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Literal, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
 
 from torchrl_dceo._fast import tune_process
+from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.settings import choices
 
-__all__ = ["Parser", "run_command"]
+__all__ = ["Pairs", "Parser", "collect_pairs", "run_command"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,3 +71,109 @@ def run_command(
         experiment(options)
     except (ValueError, FileNotFoundError, ImportError) as error:
         sys.exit(f"{name}: {error}")
+
+
+class Pairs(NamedTuple):
+    """States and what followed them in the same episode.
+
+    Attributes:
+        states (Tensor): int64 ``[N]``.
+        successors (Tensor): int64 ``[N]``.
+    """
+
+    states: Tensor
+    successors: Tensor
+
+
+def collect_pairs(
+    world: TableEnv,
+    samples: int,
+    *,
+    starts: Literal["uniform", "one"] = "uniform",
+    episode_steps: int = 100,
+    discount: float = 0.0,
+    repeat: float = 1.0,
+    seed: int = 0,
+) -> Pairs:
+    r"""Collects pairs of states with a random policy, in episodes of a fixed length.
+
+    The successor is one step on or, with a discount :math:`\gamma > 0`, k steps on with probability
+    :math:`(1 - \gamma) \gamma^{k-1}`, cut at the end of the episode: the positive pairs of Wu et al. (2019). On a chain
+    that can be walked back as well as forth, as a random walk on a map can, this leaves the eigenfunctions as they are
+    and moves an eigenvalue :math:`\lambda` to :math:`\lambda / (1 - \gamma (1 - \lambda))` (but for the cut), further
+    from its neighbours and from the noise.
+
+    Args:
+        world (TableEnv): a map, or the table of an object world.
+        samples (int): how many pairs, at least.
+
+    Keyword Args:
+        starts (str): every episode starts anywhere (``"uniform"``, default) or in a start of the map (``"one"``), from
+            where a walk covers little.
+        episode_steps (int): steps of an episode. With uniform starts, short ones make the pairs more independent and
+            the states more evenly visited. Default: 100, the paper's limit.
+        discount (float): :math:`\gamma`. Default: 0, one step.
+        repeat (float): how many steps an action is kept, on average (slips aside). Above 1 the walk goes far, as
+            options do, and is no longer reversible. Default: 1, the uniformly random walk.
+        seed (int): of the data.
+
+    Examples:
+        >>> from torchrl_dceo.envs import GridWorldEnv
+        >>> from torchrl_dceo.studies.experiments import collect_pairs
+        >>> states, successors = collect_pairs(GridWorldEnv("S...."), 1000)
+        >>> states.shape, int((states - successors).abs().max())
+        (torch.Size([1000]), 1)
+    """
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    if starts not in ("uniform", "one"):
+        raise ValueError(f"starts must be 'uniform' or 'one', got {starts!r}")
+    if episode_steps < 1:
+        raise ValueError(f"episode_steps must be at least 1, got {episode_steps}")
+    if not 0 <= discount < 1:
+        raise ValueError(f"discount must lie in [0, 1), got {discount}")
+    if repeat < 1:
+        raise ValueError(f"repeat must be at least 1, got {repeat}")
+    walkers = -(-samples // episode_steps)
+    env = _walkers(world, walkers, starts == "uniform", seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    actions = torch.randint(env.num_actions, (episode_steps, walkers), generator=generator)
+    if repeat > 1:
+        kept = torch.rand(actions.shape, generator=generator) >= 1 / repeat
+        for step in range(1, episode_steps):
+            actions[step] = torch.where(kept[step], actions[step - 1], actions[step])
+    data = env.reset()
+    visited = [data["state_id"]]
+    for action in actions:
+        # The slip is a random action too: the walk is uniformly random with and without it.
+        data = env.step(data.set("action", action))["next"]
+        visited.append(data["state_id"])
+    path = torch.stack(visited, dim=1)  # [walkers, steps + 1]
+    time = torch.arange(episode_steps).expand(walkers, -1)
+    ahead = torch.ones_like(time)
+    if discount:
+        ahead = torch.empty(time.shape).geometric_(1 - discount, generator=generator).long()
+    last = (time + ahead).clamp(max=episode_steps)
+    return Pairs(path[:, :-1].reshape(-1), path.gather(1, last).reshape(-1))
+
+
+def _walkers(world: TableEnv, count: int, anywhere: bool, seed: int) -> TableEnv:
+    """As many copies of an environment, side by side, without a goal."""
+    starts: Literal["anywhere"] | None = "anywhere" if anywhere else None
+    if isinstance(world, GridWorldEnv):
+        return GridWorldEnv(
+            world.layout,
+            observation="xy",
+            coverage=True,
+            starts=starts,
+            batch_size=[count],
+            seed=seed,
+        )
+    # MiniGrid takes a second to import: only for its environments.
+    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv
+
+    if not isinstance(world, KeyDoorTableEnv):
+        raise TypeError(
+            f"pairs come from a GridWorldEnv or a KeyDoorTableEnv, got {type(world).__name__}"
+        )
+    return KeyDoorTableEnv(world.table, coverage=True, starts=starts, batch_size=[count], seed=seed)

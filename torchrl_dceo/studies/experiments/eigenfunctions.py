@@ -111,6 +111,12 @@ def describe(result: LearnedRepresentation) -> str:
         f"the data's own limit {last.get('data_cluster_limit', math.nan):.4f}; before Rayleigh-Ritz "
         f"{last['cosine']:.4f}, span {last['span']:.4f}"
     )
+    parts = int((result.eigenvalues.abs() < 1e-9).sum())
+    if parts > 1:
+        lines.append(
+            f"{parts} parts of the map are not joined by any path: the eigenvalue 0 repeats, and its functions are any "
+            "that are constant on each part"
+        )
     for first, end in result.clusters:
         inside = range(first, min(end, d))
         open_ones = [i + 1 for i in inside if result.data_cosines[i] < _DETERMINED]

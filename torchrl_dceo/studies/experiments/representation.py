@@ -33,7 +33,7 @@ from torchrl_dceo.modules.networks import grid_net, mlp_net
 from torchrl_dceo.modules.rayleigh_ritz import ritz
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 from torchrl_dceo.settings import check_at_least, check_between, check_types
-from torchrl_dceo.studies.experiments.transition_pairs import Pairs, collect_pairs
+from torchrl_dceo.studies.experiments import Pairs, collect_pairs
 
 __all__ = [
     "OBJECTIVES",

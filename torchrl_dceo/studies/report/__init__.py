@@ -109,7 +109,7 @@ def make_report(
     sections += _file_sections(folder, pictures, tables)
     if not sections:
         raise ValueError(
-            f"{folder} holds nothing to show: no logs as <world>/<agent>/seed_<k>.csv, no picture and no table"
+            f"{folder} holds nothing to show: no logs as <environment>/<agent>/seed_<k>.csv, no picture and no table"
         )
     origin = origin_section(folder, commands, provenance)
     if origin:

@@ -110,8 +110,8 @@ def _after_the_change(summaries: Sequence[AgentSummary]) -> list[object]:
         for name in ("after", "train_after")
     )
     return [
-        f" After the world changed {best.agent} has most: in the last fifth a return of {greedy[0]} ({train[0]} in "
-        f"training), {other.agent} {greedy[1]} ({train[1]})."
+        f" After the environment changed {best.agent} has most: in the last fifth a return of {greedy[0]} "
+        f"({train[0]} in training), {other.agent} {greedy[1]} ({train[1]})."
     ]
 
 

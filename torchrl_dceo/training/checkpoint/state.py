@@ -56,6 +56,7 @@ class Counters:
     phase: int = 0
     phase_frames: int = 0
     seconds: float = 0.0
+    solved: int = 0  # evaluations in a row at the return that counts as solved
 
 
 def get_world(env: EnvBase) -> dict[str, Any]:
@@ -218,6 +219,8 @@ class Resumable(ABC):
             "checkpoint_period",
             "keep_checkpoints",
             "keep_best",
+            "stop_after_solved",
+            "solved_return",
             "progress",
             "replay_storage",
             "replay_dir",

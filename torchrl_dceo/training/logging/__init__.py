@@ -9,11 +9,14 @@ import json
 import logging
 import math
 import os
+import textwrap
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
+import yaml
 from torchrl.record.loggers import Logger, get_logger
 
 from torchrl_dceo.data.persistence import write_file
@@ -96,6 +99,9 @@ class CSVLog:
         rows: list[dict[str, Any]] = [*self.read()[:-1], row]
         self.columns.extend(name for name in row if name not in self.columns)
         self._rewrite(rows)
+
+    def show(self, images: Sequence[Path], frames: int) -> None:
+        """Nothing: the figures are beside the file."""
 
     def close(self) -> None:
         """Nothing: the file is closed after each row."""
@@ -193,6 +199,9 @@ class Log(Protocol):
     def write_again(self, row: dict[str, Any]) -> None:
         """Takes the last row once more, at the end of the run: with an evaluation."""
 
+    def show(self, images: Sequence[Path], frames: int) -> None:
+        """Takes the figures of a run, drawn at its end."""
+
     def close(self) -> None:
         """Ends what :meth:`write` began."""
 
@@ -250,7 +259,7 @@ class TorchRLLog:
     Args:
         kind (str): ``"tensorboard"`` (into ``tensorboard/`` in the run directory) or ``"wandb"``.
         run_dir (path-like): the run's directory.
-        settings (mapping, optional): sent once, as the run's hyperparameters, to Weights & Biases.
+        settings (mapping, optional): sent once: the hyperparameters of Weights & Biases, a text of TensorBoard.
 
     Keyword Args:
         name (str, optional): how Weights & Biases calls the run. Default: as its directory.
@@ -298,6 +307,30 @@ class TorchRLLog:
         """Sends what is new in the row."""
         self.write(row)
 
+    def show(self, images: Sequence[Path], frames: int) -> None:
+        """Sends the figures of the run, by their names.
+
+        Args:
+            images (sequence of Path): PNG files.
+            frames (int): of the run so far.
+        """
+        drawn = [path for path in images if path.suffix == ".png"]
+        if not drawn or not self._sent:
+            return
+        if self._logger is None:
+            self._logger = self._open()
+        if self.kind == "tensorboard":
+            image_module = importlib.import_module("PIL.Image")
+            for path in drawn:
+                with image_module.open(path) as opened:
+                    pixels = np.asarray(opened.convert("RGB"))
+                self._logger.experiment.add_image(path.stem, pixels, frames, dataformats="HWC")
+        else:
+            wandb = importlib.import_module("wandb")
+            shown = {path.stem: wandb.Image(str(path)) for path in drawn}
+            self._logger.experiment.log(shown)
+        self._logger.flush()
+
     def close(self) -> None:
         """Ends the logger's run; the next row would open it again."""
         if self._logger is not None:
@@ -306,7 +339,12 @@ class TorchRLLog:
 
     def _open(self) -> Logger:
         if self.kind == "tensorboard":
-            return get_logger("tensorboard", str(self.run_dir), "tensorboard")
+            logger = get_logger("tensorboard", str(self.run_dir), "tensorboard")
+            if self.settings is not None and self._sent["frames"] < 0:
+                text = yaml.safe_dump(json.loads(json.dumps(dict(self.settings), default=str)))
+                # Indented: TensorBoard shows Markdown.
+                logger.experiment.add_text("settings", textwrap.indent(text, "    "))
+            return logger
         options = {
             "id": self._sent["id"],
             "resume": "allow",

@@ -12,7 +12,7 @@ const NOTES = {
   seeds: "Each line is one run.",
 };
 const DASHES = ["none", "none", "7 4", "2 4", "10 4 2 4", "5 3 1 3 1 3"];
-const ALL_WORLDS = "all worlds";
+const ALL_WORLDS = "all environments";
 const find = (id) => document.getElementById(id);
 
 /** How an agent is drawn everywhere. */

@@ -1,0 +1,232 @@
+"""The paper to the letter, and the authors' code: every setting in which they differ from ours, with its origin.
+
+``ours`` is the defaults of :mod:`torchrl_dceo.agents.configs`. ``paper`` has nothing of ours: what the paper leaves
+open is as in the authors' later research code. ``authors`` is their code: the one released with the paper on Atari, the
+later one elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, get_args
+
+from torchrl_dceo.agents.configs import OptionAgentConfig
+from torchrl_dceo.agents.dco import DCOConfig
+from torchrl_dceo.agents.rainbow import RainbowConfig
+from torchrl_dceo.envs import EnvKind
+from torchrl_dceo.settings import choices
+
+__all__ = ["PRESETS", "UNTOUCHED", "PresetSettings", "preset_settings"]
+
+Preset = Literal["ours", "paper", "authors"]
+PRESETS: tuple[Preset, ...] = get_args(Preset)
+"""The names of presets."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A number of frames as a share of a run."""
+
+    of_run: float
+
+    def frames(self, total: int) -> int:
+        """In a run of so many frames."""
+        return max(1, round(self.of_run * total))
+
+
+# Frames of the authors' runs, for agents that are built without a run: 1M, in 3D 5M; Atari's ε has frames of its own.
+_TOTAL_FRAMES = {"grid": 1_000_000, "cube": 1_000_000, "3d": 5_000_000, "atari": 50_000_000}
+
+_LEARNER: dict[Preset, dict[str, Any]] = {
+    "paper": {
+        "lr": 1e-4,  # the paper
+        "main_adam_eps": 1e-8,  # Adam as usual
+        "target_tau": None,  # DQN's hard updates
+        "target_period": 1000,  # 1000 frames, their later code; an update per frame
+        "eps_frames": Share(0.1),  # their later code
+        "centre_pixels": False,  # the paper: images as they are
+        "replay_measure": "visits",  # DQN's replay: every transition alike
+    },
+    "authors": {
+        "lr": 1e-4,  # the paper
+        "main_adam_eps": 1e-8,  # their later code
+        "target_tau": None,  # their later code
+        "target_period": 250,  # 1000 frames at an update per 4; their later code
+        "eps_frames": Share(0.1),  # their later code
+        "centre_pixels": False,  # their later code
+        "replay_measure": "visits",  # both codes
+    },
+}
+# Of agents with options or repeated actions, in the paper and both codes: ε falls from the start, and is the
+# probability of exploring at a decision, where nothing runs.
+_EXPLORING: dict[str, Any] = {"eps_after_reward": False, "eps_per": "decision"}
+_OPTIONS: dict[Preset, dict[str, Any]] = {
+    "paper": {
+        "num_options": 10,  # the paper
+        "option_eps": 0.0,  # Algorithm 1: greedy in the option's values
+        "option_gamma": None,  # the paper has one γ
+        "independent_networks": True,  # Algorithm 1: a network an option
+        "one_step_options": False,  # the paper: n steps
+    },
+    "authors": {
+        "num_options": 10,  # their later code
+        "options_across_episodes": True,  # both codes
+        "option_gamma": None,  # both codes
+        "independent_networks": True,  # both codes
+        "options_per_update": 3,  # their later code
+        "one_step_options": False,  # both codes
+    },
+}
+_LAPLACIAN: dict[Preset, dict[str, Any]] = {
+    "paper": {
+        "dimensions": 20,  # both codes
+        "norm": "squared",  # the paper's Eq. 2
+        "barrier": 0.5,  # both codes: 1 against a smoothness without the factor ½
+        "estimator": "split",  # Eq. 2 with independent states, as both codes have it
+        "skip_first": True,  # the paper: the first that is not constant
+        "signs": "+",  # the paper
+        "reward_mode": "discounted",  # the paper's Eq. 1 over n steps
+    },
+    "authors": {
+        "dimensions": 20,  # both codes
+        "norm": "log1p",  # both codes
+        "barrier": 0.5,  # both codes: 1 against a smoothness without the factor ½
+        "estimator": "split",  # both codes
+        "pair_steps": 5,  # both codes: n
+        "skip_first": False,  # both codes: from the constant one on
+        "signs": "+",  # both codes
+        "reward_mode": "telescoped",  # both codes
+    },
+}
+_RUN: dict[Preset, dict[str, Any]] = {
+    "paper": {
+        "num_envs": 1,  # Algorithm 1
+        "update_period": 1,  # Algorithm 1: at every step
+    },
+    "authors": {
+        "num_envs": 1,  # both codes
+        "update_period": 4,  # both codes
+    },
+}
+# What one kind of environment has of its own. "agent" and "run" are settings of those, "env" of the environment.
+_OF_KIND: dict[tuple[Preset, EnvKind], dict[str, dict[str, Any]]] = {
+    ("paper", "cube"): {"agent": {"num_options": 3}},  # the paper
+    ("authors", "cube"): {
+        "agent": {"target_period": 1000},  # 1000 frames
+        "run": {"update_period": 1},  # their later code
+    },
+    ("paper", "3d"): {
+        "agent": {"num_options": 5, "target_period": 40_000},  # the paper; their later code
+        "run": {"learning_starts": 50_000},  # their later code
+        "env": {"obs_width": 80, "obs_height": 60},  # the authors' environments
+    },
+    ("authors", "3d"): {
+        "agent": {
+            "num_options": 5,  # the paper
+            "lr": 2.5e-4,  # their later code
+            "representation_lr": 1e-4,  # their later code
+            "optimizer": "rmsprop",  # their later code
+            "target_period": 10_000,  # 40,000 frames at an update per 4; their later code
+        },
+        "run": {"learning_starts": 50_000},  # their later code
+        "env": {"obs_width": 80, "obs_height": 60},  # the authors' environments
+    },
+    ("paper", "atari"): {"agent": {"num_options": 5}},  # the paper
+    ("authors", "atari"): {"agent": {"num_options": 5}},  # the paper
+}
+# Rainbow has values of its own, the authors' for Atari, in the paper too (agents/rainbow.py).
+_RAINBOW: dict[Preset, dict[str, Any]] = {
+    "paper": {},
+    "authors": {
+        "options_per_update": 1,  # their released code
+        "option_target_period": 40_000,  # 8000 updates of an option, of which one of five learns
+        "option_eps_init": 1.0,  # their released code: falls along with ε
+        "eps_start": 20_000,  # their released code: their warm-up
+        "pair_steps": 3,  # n
+        "laplacian_uniform": False,  # their released code
+        "weighted_mean": True,  # their released code
+    },
+}
+_REPLAY_ROWS = 1_000_000  # both codes
+
+_UNTOUCHED = """
+adam_eps gamma n_steps batch_size loss_function eps_init eps_end
+network main_learner table_step_size option_prob discovery_frames
+main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_newest least_barrier
+selection termination encoder option_reward objective option_duration
+num_atoms v_max prioritized priority_alpha priority_beta
+bonus_scale rnd_features observation_clip predictor_fraction zeta_exponent max_duration
+cic_features temperature negatives entropy_scale skill_scale num_neighbours
+"""
+UNTOUCHED = frozenset(_UNTOUCHED.split())
+"""The fields that no preset sets, a line each: as in the paper and the codes; of the environment's recipe; ours, off by
+default or without use to them; parts of one's own, and the paper's by default; Rainbow's; bonuses; skills."""
+
+
+class PresetSettings(NamedTuple):
+    """What :func:`preset_settings` returns: settings of the agent, of the run, and of the environment."""
+
+    agent: dict[str, Any]
+    run: dict[str, Any]
+    env: dict[str, Any]
+
+
+def preset_settings(
+    preset: str, config: type, kind: EnvKind = "grid", *, total_frames: int | None = None
+) -> PresetSettings:
+    """Returns the settings in which a preset differs from ours, for an agent and a kind of environment.
+
+    What an environment's recipe has from the paper (μ, the network in 3D, the cube's table) is not among them.
+
+    Args:
+        preset (str): ``"ours"``, which has none, ``"paper"`` or ``"authors"``.
+        config (type): the agent's config dataclass.
+        kind (str): ``"grid"``, ``"cube"``, ``"3d"`` or ``"atari"``; see :func:`~torchrl_dceo.envs.env_kind`.
+
+    Keyword Args:
+        total_frames (int, optional): of the run: ε falls over a tenth of them. Default: as many as the authors'.
+
+    Examples:
+        >>> from torchrl_dceo.agents.dceo import DCEOConfig
+        >>> from torchrl_dceo.agents.presets import preset_settings
+        >>> paper = preset_settings("paper", DCEOConfig, "cube")
+        >>> paper.agent["num_options"], paper.agent["lr"], paper.run["update_period"]
+        (3, 0.0001, 1)
+        >>> preset_settings("peper", DCEOConfig)
+        Traceback (most recent call last):
+        ValueError: unknown preset 'peper' (did you mean 'paper'?); choose from ours, paper, authors
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"unknown preset {choices(preset, PRESETS)}")
+    if preset == "ours":
+        return PresetSettings({}, {}, {})
+    name: Preset = "paper" if preset == "paper" else "authors"
+    total = _TOTAL_FRAMES[kind] if total_frames is None else total_frames
+    rainbow = kind == "atari" or issubclass(config, RainbowConfig)
+    agent: dict[str, Any] = dict(_EXPLORING) if rainbow else _LEARNER[name] | _EXPLORING
+    if issubclass(config, OptionAgentConfig):
+        agent |= _OPTIONS[name]
+    agent |= _LAPLACIAN[name]
+    own: Mapping[str, dict[str, Any]] = _OF_KIND.get((name, kind), {})
+    agent |= own.get("agent", {})
+    if rainbow:
+        agent |= _RAINBOW[name]
+    if issubclass(config, DCOConfig):
+        # One eigenfunction, an option to each end: what the method is.
+        its_own = ("num_options", "signs", "options_per_update")
+        agent = {key: value for key, value in agent.items() if key not in its_own}
+    known = {field.name for field in fields(config)}
+    run: dict[str, Any] = {}
+    if kind != "atari":  # its recipe has the authors' already
+        rows = _REPLAY_ROWS if total > _REPLAY_ROWS else None  # None: the whole run
+        run = {**_RUN[name], "replay_capacity": rows, **own.get("run", {})}
+    return PresetSettings(
+        {
+            key: value.frames(total) if isinstance(value, Share) else value
+            for key, value in agent.items()
+            if key in known
+        },
+        run,
+        dict(own.get("env", {})),
+    )
