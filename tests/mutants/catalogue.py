@@ -176,8 +176,8 @@ OBJECTIVES = [
     Mutation(
         "options left out of an update move by Adam's momentum",
         "_fast/steps.py",
-        "            for option in options:\n",
-        "            for option in range(count):\n",
+        "            for i, option in enumerate(options):\n",
+        "            for i, option in enumerate(range(count)):\n",
         ("objectives/test_option_adam.py::test_options_left_out_do_not_move",),
     ),
     Mutation(
@@ -190,8 +190,8 @@ OBJECTIVES = [
     Mutation(
         "an option's next action is chosen by the target network",
         "objectives/option_dqn.py",
-        "best = online_next.argmax(-1, keepdim=True)",
-        "best = target_next.argmax(-1, keepdim=True)",
+        "best = online_next.argmax(-1, keepdim=True)\n        return",
+        "best = target_next.argmax(-1, keepdim=True)\n        return",
         _OPTION_DQN,
     ),
     Mutation(
@@ -256,8 +256,8 @@ FAST = [
     Mutation(
         "C51 does not bootstrap after a truncation",
         "_fast/losses.py",
-        "            discount = discount ** steps.view(*rows, 1)\n        terminated = next_td.get(keys.terminated, None)",
-        "            discount = discount ** steps.view(*rows, 1)\n        terminated = next_td.get(keys.done, None)",
+        "steps.view(*rows, 1)\n        terminated = next_td.get(keys.terminated, None)",
+        "steps.view(*rows, 1)\n        terminated = next_td.get(keys.done, None)",
         _C51_ENDS,
     ),
     Mutation(
