@@ -52,7 +52,7 @@ def test_the_run_did_everything(whole):
     assert all(target["counter"] > 0 for target in state["learning"]["targets"])
     assert len(state["learning"]["moments"]) > 20
     eps, last = (float(state["agent"][f"explorer.{name}"]) for name in ("eps", "eps_end"))
-    assert eps == pytest.approx(last) and last < 0.1  # options last: fewer decisions than steps
+    assert last <= eps < 0.5  # a reward was met, and ε has fallen since
     assert {"train", "eval", "discovery"} == set(state["envs"])
     assert "option" in state["carrier"] and "pixels" in state["carrier"]
     assert float(state["last_row"]["train_return"]) >= 0

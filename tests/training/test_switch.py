@@ -34,8 +34,11 @@ def trained(agent: str, switch_steps: int, frames: int, seed: int = 3) -> tuple[
     torch.manual_seed(seed)
     world = {"switch_steps": switch_steps, "max_steps": 1000}  # full size: no goal for long
     env = make_env("NineRoomsGoalSwitch", batch_size=ENVS, seed=seed, visits="counts", **world)
+    settings = SMALL.get(agent, {})
+    if agent in ("dceo", "ez_greedy"):
+        settings = {**settings, "eps_after_reward": False}  # no reward is met: ε falls all the same
     built = make_agent(
-        agent, env, eps_frames=10 * frames, target_period=7, batch_size=8, **SMALL.get(agent, {})
+        agent, env, eps_frames=10 * frames, target_period=7, batch_size=8, **settings
     )
     config = TrainConfig(
         total_frames=frames,
