@@ -176,8 +176,8 @@ OBJECTIVES = [
     Mutation(
         "options left out of an update move by Adam's momentum",
         "_fast/steps.py",
-        "            for option in options:\n",
-        "            for option in range(count):\n",
+        "            for i, option in enumerate(options):\n",
+        "            for i, option in enumerate(range(count)):\n",
         ("objectives/test_option_adam.py::test_options_left_out_do_not_move",),
     ),
     Mutation(
@@ -190,8 +190,8 @@ OBJECTIVES = [
     Mutation(
         "an option's next action is chosen by the target network",
         "objectives/option_dqn.py",
-        "best = online_next.argmax(-1, keepdim=True)",
-        "best = target_next.argmax(-1, keepdim=True)",
+        "best = online_next.argmax(-1, keepdim=True)\n        return",
+        "best = target_next.argmax(-1, keepdim=True)\n        return",
         _OPTION_DQN,
     ),
     Mutation(
@@ -249,15 +249,15 @@ FAST = [
     Mutation(
         "the main learner's next action is chosen by the target network",
         "_fast/losses.py",
-        "target_next.gather(-1, online_next.argmax(-1, keepdim=True))",
-        "target_next.gather(-1, target_next.argmax(-1, keepdim=True))",
+        "return online, target_next.gather(-1, online_next.argmax(-1, keepdim=True))",
+        "return online, target_next.gather(-1, target_next.argmax(-1, keepdim=True))",
         ("_fast/test_double_dqn.py",),
     ),
     Mutation(
         "C51 does not bootstrap after a truncation",
         "_fast/losses.py",
-        "terminated = next_td.get(keys.terminated, None)",
-        "terminated = next_td.get(keys.done, None)",
+        "steps.view(*rows, 1)\n        terminated = next_td.get(keys.terminated, None)",
+        "steps.view(*rows, 1)\n        terminated = next_td.get(keys.done, None)",
         _C51_ENDS,
     ),
     Mutation(
@@ -347,8 +347,8 @@ MODULES = [
     Mutation(
         "epsilon falls from the first step on",
         "modules/exploration.py",
-        "progress = (self.frames - self.annealing_start) / self.annealing_num_steps",
-        "progress = self.frames / self.annealing_num_steps",
+        "self.began.clamp(min=self.annealing_start)",
+        "self.began",
         ("modules/test_exploration.py::test_epsilon_falls_linearly_from_a_given_step_on",),
     ),
     Mutation(
@@ -382,8 +382,8 @@ MODULES = [
     Mutation(
         "ez-greedy's zeta has an exponent less",
         "modules/exploration.py",
-        "** -zeta_exponent",
-        "** (1 - zeta_exponent)",
+        "lengths**-zeta_exponent",
+        "lengths ** (1 - zeta_exponent)",
         ("modules/test_ez_greedy.py::test_ez_greedy_durations_have_the_exact_law",),
     ),
     Mutation(
