@@ -4,7 +4,7 @@
 
 Part 1: the small Nine Rooms, rooms of 3 x 3 cells and episodes of 50 steps. The reward is in the far corner, 20 steps
 away: uniformly random actions reach it in one of 9,000 episodes, and 40,000 steps are 800 episodes. Online DCEO learns
-to go there; Double DQN with ε-greedy exploration never sees the goal.
+to go there; Double DQN with ε-greedy exploration seldom sees the goal (the summary says whether it did).
 Part 2: Nine Rooms at full size without a task: how many states are visited, by DCEO and by a random walk?
 """
 

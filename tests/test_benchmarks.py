@@ -21,8 +21,8 @@ SMOKE = {
     "loop": "--frames 200",
     "miniworld": "--steps 10 --learning-steps 8",
     "replay": "--rows 1000 --checkpoint-rows 1000",
-    "spectra": "--maps GridMaze13 --objectives graph_drawing --steps 5 --out {out}",
-    "spectra_online": "--maps NineRooms --seeds 0:1 --variants today --frames 1100 --out {out}",
+    "spectra": "--maps GridMaze13 --objectives graph_drawing --out {out}",
+    "spectra_online": "--maps NineRooms --seeds 0:1 --variants visits --frames 1100 --out {out}",
     "update": "--turns 1",
 }
 # Compare with packages of the extra `bench`, which the suite does without.

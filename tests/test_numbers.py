@@ -1,4 +1,4 @@
-"""The numbers that pages quote are those of the CSVs in results/; ``docs/tools/numbers.py`` writes them anew."""
+"""The numbers that pages quote are those of the CSVs in results/; ``docs/tools/quoted_numbers.py`` writes them anew."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-spec = importlib.util.spec_from_file_location("numbers", ROOT / "docs" / "tools" / "numbers.py")
+spec = importlib.util.spec_from_file_location(
+    "quoted_numbers", ROOT / "docs" / "tools" / "quoted_numbers.py"
+)
 numbers = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(numbers)
 
@@ -16,7 +18,7 @@ spec.loader.exec_module(numbers)
 @pytest.mark.parametrize("page", list(numbers.pages()), ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_page_quotes_what_the_csv_says(page):
     text = page.read_text(encoding="utf-8")
-    assert numbers.renewed(text) == text, "run python docs/tools/numbers.py"
+    assert numbers.renewed(text) == text, "run python docs/tools/quoted_numbers.py"
     assert text.count("<!-- number:") == len(numbers.SPAN.findall(text)), "a number is not closed"
 
 

@@ -156,7 +156,7 @@ def test_diayn_stores_the_skill_and_learns_where_it_led():
 
 
 def test_diayn_discovers_without_reward_then_keeps_its_skills():
-    agent = make_agent("diayn", make_world(), discovery_frames=500)
+    agent = make_agent("diayn", make_world(), discovery_frames=500, eps_after_reward=False)
     discovery, learning = agent.phases
     assert (discovery.frames, discovery.reward_free, learning.reward_free) == (500, True, False)
     assert tuple(discovery.objectives) == ("centring", "discriminator", "reward", "option")

@@ -319,10 +319,17 @@ def test_no_warning_of_what_is_usual(agent):
     assert warnings_of(make_trainer(make_agent(agent, env), env)) == []
 
 
-def test_the_snippet_of_the_readme_is_the_recipe(tmp_path, monkeypatch):
-    """The Python of the README, run for a few frames, gives the numbers of the recipe to the last digit."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (snippet,) = [block for block in blocks if "make_agent(" in block]
+def test_plain_python_is_the_recipe(tmp_path, monkeypatch):
+    """An agent and an environment with nothing but defaults give the numbers of the recipe to the last digit."""
+    snippet = """
+import torch
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import train
+torch.manual_seed(0)
+env = make_env("NineRooms", batch_size=8, seed=0, visits="counts")
+train(make_agent("dceo", env), env, run_dir="runs/mine")
+"""
     short = {**SHORT, "total_frames": 300}
 
     def shortened(agent, env, **given):

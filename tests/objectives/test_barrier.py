@@ -230,6 +230,7 @@ def test_another_word_is_refused(kind):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_under_compile(objective):
+    torch._dynamo.reset()  # what other tests compiled guards the same code
     graph, d = TABLES["corridor"]
     encoder, batch = make_table(20, d), make_batch(graph)
     plain, compiled = OBJECTIVES[objective](encoder), OBJECTIVES[objective](encoder)

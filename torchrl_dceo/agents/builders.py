@@ -362,12 +362,13 @@ class MixedOptimizer(OptionAdam):
             if not group.get("table") and not group.get("rmsprop"):
                 continue
             for parameter in group["params"]:
-                if parameter.grad is None:
+                rows = some.get(id(parameter))
+                if parameter.grad is None and (rows is None or rows.gradients is None):
                     continue
                 if group.get("table"):
                     parameter.sub_(parameter.grad, alpha=group["lr"])
                 else:
-                    self._rmsprop(parameter, group, some.get(id(parameter)))
+                    self._rmsprop(parameter, group, rows)
         return result
 
     def _rmsprop(self, parameter: Tensor, group: dict[str, Any], rows: TrainedRows | None) -> None:
@@ -375,13 +376,16 @@ class MixedOptimizer(OptionAdam):
         if not state:
             state["mean"] = torch.zeros_like(parameter)
             state["square"] = torch.zeros_like(parameter)
-        gradient = parameter.grad
-        assert gradient is not None
         parts = [slice(None)]
         if rows is not None:
             parts = [slice(i * rows.rows, (i + 1) * rows.rows) for i in rows.options]
-        for part in parts:
-            g, mean, square = gradient[part], state["mean"][part], state["square"][part]
+        for i, part in enumerate(parts):
+            mean, square = state["mean"][part], state["square"][part]
+            if rows is not None and rows.gradients is not None:
+                g = rows.gradients[i].view(mean.shape)
+            else:
+                assert parameter.grad is not None
+                g = parameter.grad[part]
             mean.lerp_(g, 1 - self._decay)
             square.lerp_(g.square(), 1 - self._decay)
             deviation = (square - mean.square()).clamp_(min=0).add_(group["eps"]).sqrt_()

@@ -245,8 +245,8 @@ def learn_representation(
         >>> from torchrl_dceo.studies.experiments.representation import RepresentationConfig, learn_representation
         >>> config = RepresentationConfig("S....\n.....", samples=1000, dimensions=3, steps=5, batch_size=64)
         >>> result = learn_representation(config)
-        >>> result.learned.shape, result.rows[-1]["step"]
-        (torch.Size([10, 3]), 5)
+        >>> result.learned.shape
+        torch.Size([10, 3])
     """
     if world is None:
         world = GridWorldEnv(find_map(config.map), observation=config.observation, coverage=True)

@@ -1,4 +1,4 @@
-"""Writes the numbers of the pages anew from the CSVs in results/: ``python docs/tools/numbers.py [--check]``.
+"""Writes the numbers of the pages anew from the CSVs in results/: ``python docs/tools/quoted_numbers.py [--check]``.
 
 A number in a page stands between two comments, the first of which says where it comes from:
 
