@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+import torch
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
@@ -199,8 +200,9 @@ _plans: WeakKeyDictionary[nn.Module, dict[int, _Plan]] = WeakKeyDictionary()
 
 def _plan_of(module: nn.Module, parameters: Parameters) -> _Plan | None:
     """The plan for a module and its parameters, made once; ``None`` where there is none to be made."""
-    # Others come and go, and tell nothing about those that come next.
-    if type(parameters) is not TensorDictParams:
+    # Others come and go, and tell nothing about those that come next. A compiler would guard the table of all modules'
+    # plans, from which modules vanish while it does.
+    if type(parameters) is not TensorDictParams or torch.compiler.is_compiling():
         return None
     plans = _plans.get(module)
     if plans is None:
