@@ -8,20 +8,11 @@ import sys
 
 import pytest
 import torch
+from same_state import same
 from tensordict import TensorDict
 
 from torchrl_dceo.data import make_replay_buffer, persistence
 from torchrl_dceo.data.persistence import load_state, save_state
-
-
-def same(a, b) -> bool:
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
 
 
 def state(offset: int = 0):

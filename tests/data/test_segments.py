@@ -8,6 +8,7 @@ import random
 
 import pytest
 import torch
+from same_state import same
 
 from torchrl_dceo.data import make_replay_buffer, persistence, replay_buffer
 from torchrl_dceo.data.persistence import Segment, load_state, save_state
@@ -41,16 +42,6 @@ def whole(state):
     """A state whose rows are put together again."""
     parts = state["rows"]
     return {**state, "rows": {k: torch.cat([p[k] for p in parts], 1) for k in parts[0]}}
-
-
-def same(a, b) -> bool:
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
 
 
 def inodes(folder) -> set[int]:
