@@ -1120,6 +1120,28 @@ _TABLES = ("analysis/test_diagnosis.py::test_the_tables_are_those_of_a_slow_mode
 
 ANALYSIS = [
     Mutation(
+        "distinct pairs weigh as often as seen",
+        "analysis/spectra/exact.py",
+        'if measure == "distinct":',
+        'if measure == "never":',
+        ("studies/experiments/test_tables.py",),
+    ),
+    Mutation(
+        "pairs several steps apart where steps cannot be taken back",
+        "studies/experiments/representation.py",
+        'episode_steps=config.episode_steps if reversible or config.starts == "one" else 1,\n'
+        "        discount=config.pair_discount if reversible else 0.0",
+        "episode_steps=config.episode_steps,\n        discount=config.pair_discount",
+        ("studies/experiments/test_tables.py",),
+    ),
+    Mutation(
+        "distinct draws take the first pair of a state",
+        "studies/experiments/representation.py",
+        "self._first[state] + (share * self._counts[state]).long()",
+        "self._first[state]",
+        ("studies/experiments/test_tables.py",),
+    ),
+    Mutation(
         "every option is followed by the first one's values",
         "analysis/figures/birds_eye.py",
         "option = torch.arange(count).repeat(places)",
