@@ -26,6 +26,7 @@ from torchrl_dceo.cli.config import (
     MISTAKES,
     SHARED,
     TRAIN,
+    RunSettings,
     as_dict,
     combinations,
     compose,
@@ -38,7 +39,13 @@ from torchrl_dceo.settings import environment_fields
 from torchrl_dceo.training import Trainer
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.checkpoint.state import seed_generators
-from torchrl_dceo.training.errors import RunError, exit_with_a_sentence, run_errors
+from torchrl_dceo.training.errors import (
+    RunError,
+    exit_with_a_sentence,
+    own_line,
+    raised_here,
+    run_errors,
+)
 from torchrl_dceo.training.train import check_task, complete, make_trainer
 
 __all__ = ["build", "check", "main"]
@@ -145,13 +152,28 @@ def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
             # Environments of a sweep are mostly the same.
             if repr(settings["env"]) not in checked and not made.env.startswith(_SLOW):
                 checked.add(repr(settings["env"]))
-                env = make_env(made.env, **made.env_settings)
-                check_task(prepare_env(env))
-                env.close()
+                _check_env(made)
     except MISTAKES as error:
         sys.exit(f"{program}: {str(error).strip().splitlines()[0]}")
     for sentence in unread:
         print(f"{program}: {sentence}", file=sys.stderr)
+
+
+def _check_env(made: RunSettings) -> None:
+    """Builds the environment once; what the user's own code raises becomes a sentence with its line."""
+    try:
+        env = make_env(made.env, **made.env_settings)
+        check_task(prepare_env(env))
+        env.close()
+    except Exception as error:
+        line = own_line(error)
+        if isinstance(error, MISTAKES) and not line:
+            raise
+        first = str(error).strip().partition("\n")[0]
+        if raised_here(error):
+            raise ValueError(first) from error
+        kind = type(error).__name__
+        raise ValueError(f"the environment cannot be built: {kind}: {first}{line}") from error
 
 
 def run(config: DictConfig) -> float:
