@@ -118,6 +118,10 @@ def _translated(error: Exception, run_dir: Path | None) -> RunError | None:
             f"{place} cannot be written ({os.strerror(error.errno or 0)}): choose another run_dir or change its "
             "permissions"
         )
+    if isinstance(error, MemoryError):
+        return RunError(
+            f"this machine has too little memory for the run ({error}): set a smaller replay_capacity, or total_frames"
+        )
     if isinstance(error, NotADirectoryError):
         return RunError(f"{error.filename or run_dir} lies in no directory: choose another run_dir")
     if isinstance(error, BrokenPipeError | EOFError | ConnectionError):
