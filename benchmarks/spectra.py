@@ -3,7 +3,8 @@
 One line a run, as it ends, to ``--out``; a run that is there already is not repeated. One core::
 
     python benchmarks/spectra.py --out results/spectra/random_maps.csv --seeds 1000:1020 --observations xy pixels
-    python benchmarks/spectra.py --maps my_map.txt --objectives graph_drawing
+    python benchmarks/spectra.py --maps my_map.txt my_table.npy EscapeRoom RubiksCube3 --objectives graph_drawing
+    python benchmarks/spectra.py --maps NineRooms --starts one --measures visits distinct
     python benchmarks/spectra.py --out results/spectra/random_maps.csv --table
 """
 
@@ -13,12 +14,12 @@ import argparse
 import csv
 import logging
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 
 import torch
 
-from torchrl_dceo.envs.grid.random_maps import random_map
 from torchrl_dceo.studies.experiments.representation import (
     OBJECTIVES,
     RepresentationConfig,
@@ -26,12 +27,15 @@ from torchrl_dceo.studies.experiments.representation import (
 )
 
 KINDS = ("rooms", "maze", "cave")
+RUN = ("map", "observation", "objective", "starts", "measure")
 COLUMNS = [
     "map",
     "kind",
     "states",
     "observation",
     "objective",
+    "starts",
+    "measure",
     "lambda_d",
     "cosine",
     "cluster_cosine",
@@ -55,7 +59,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("spectra.csv"))
     parser.add_argument("--seeds", default="", help="first:last+1 of the generator of maps")
-    parser.add_argument("--maps", nargs="*", default=[], help="names or files of maps")
+    parser.add_argument(
+        "--maps", nargs="*", default=[], help="names or files of maps, or of tables of next states"
+    )
+    parser.add_argument("--starts", default="uniform", choices=["uniform", "one"])
+    parser.add_argument("--measures", nargs="*", default=["visits"], help="visits, distinct")
     parser.add_argument("--observations", nargs="*", default=["xy"])
     parser.add_argument("--objectives", nargs="*", default=list(OBJECTIVES))
     parser.add_argument("--table", action="store_true", help="print a line an objective instead")
@@ -76,23 +84,32 @@ def main() -> None:
         first, end = map(int, options.seeds.split(":"))
         for seed in range(first, end):
             kind = KINDS[seed % 3]
-            maps[f"random {seed}"] = (kind, random_map(seed, kind), seed)
+            maps[f"random {seed}"] = (kind, f"{kind}:{seed}", seed)
     done = set()
     if options.out.exists():
         with options.out.open() as file:
-            done = {(r["map"], r["observation"], r["objective"]) for r in csv.DictReader(file)}
-    for observation in options.observations:
-        for objective in options.objectives:
-            for name, (kind, text, seed) in maps.items():
-                if (name, observation, objective) not in done:
-                    row = run(text, observation, objective, seed)
-                    append(options.out, {"map": name, "kind": kind, **row})
-                    print(name, *row.values(), flush=True)
+            done = {tuple(row[key] for key in RUN) for row in csv.DictReader(file)}
+    for observation, objective, measure in product(
+        options.observations, options.objectives, options.measures
+    ):
+        for name, (kind, found, seed) in maps.items():
+            if (name, observation, objective, options.starts, measure) in done:
+                continue
+            config = RepresentationConfig(
+                map=found,
+                observation=observation,
+                objective=objective,
+                starts=options.starts,
+                measure=measure,
+                seed=seed,
+            )
+            row = run(config)
+            append(options.out, {"map": name, "kind": kind, **row})
+            print(name, *row.values(), flush=True)
 
 
-def run(text: str, observation: str, objective: str, seed: int) -> dict[str, object]:
+def run(config: RepresentationConfig) -> dict[str, object]:
     """One map, with the defaults of the recipe."""
-    config = RepresentationConfig(map=text, observation=observation, objective=objective, seed=seed)
     start = time.process_time()
     result = learn_representation(config)
     seconds = time.process_time() - start
@@ -100,8 +117,7 @@ def run(text: str, observation: str, objective: str, seed: int) -> dict[str, obj
     moments = result.as_learned_moments
     numbers = {
         "states": result.world.num_states,
-        "observation": observation,
-        "objective": objective,
+        **{key: getattr(config, key) for key in RUN[1:]},
         "lambda_d": float(result.eigenvalues[-1]),
         "collapsed": int((moments < 0.02 * moments.max()).sum()),
         "steps": last["step"],
@@ -129,13 +145,15 @@ def table(path: Path) -> str:
     with path.open() as file:
         rows = list(csv.DictReader(file))
     lines = [
-        "| input | objective | maps | as learned, each function, median | Ritz on the d outputs, subspaces, median / "
+        "| input | objective | starts, measure | maps | as learned, each function, median | "
+        "Ritz on the d outputs, subspaces, median / "
         "worst | Ritz on the features, subspaces, median / worst | worst subspace | each function, median / worst | "
         "farthest from the limit | collapsed | updates, median | most seconds |",
-        "|---" * 12 + "|",
+        "|---" * 13 + "|",
     ]
-    for observation, objective in dict.fromkeys((r["observation"], r["objective"]) for r in rows):
-        own = [r for r in rows if (r["observation"], r["objective"]) == (observation, objective)]
+    for group in dict.fromkeys(tuple(row[key] for key in RUN[1:]) for row in rows):
+        own = [row for row in rows if tuple(row[key] for key in RUN[1:]) == group]
+        observation, objective, starts, measure = group
 
         def column(name: str, own: list[dict[str, str]] = own) -> list[float]:
             return [float(row[name]) for row in own]
@@ -147,6 +165,7 @@ def table(path: Path) -> str:
         entries = [
             observation,
             objective,
+            f"{starts}, {measure}",
             str(len(own)),
             f"{median(column('cosine')):.3f}",
             both("outputs_ritz_cluster_cosine"),

@@ -33,31 +33,31 @@ FRAMES = int(sys.argv[1]) if sys.argv[1:] else 10_000
 
 torch.manual_seed(0)
 tune_process()
-world = GridWorldEnv(TWO_ROOMS, max_steps=60, seed=0)
-net = partial(grid_net, world.observation_spec["pixels"].shape)
-actions = world.action_spec.space.n
+base_env = GridWorldEnv(TWO_ROOMS, max_steps=60, seed=0)
+net = partial(grid_net, base_env.observation_spec["pixels"].shape)
+actions = base_env.action_spec.space.n
 
-# The policy: main learner -> options -> who acts. The option in charge lives in the tensordict.
-main = QValueActor(net(actions), in_keys=["pixels"], spec=world.action_spec)
+# The policy: main learner -> options -> exploration. The active option is an entry of the tensordict.
+main = QValueActor(net(actions), in_keys=["pixels"], spec=base_env.action_spec)
 options = OptionQValueActor(
     MultiHeadNet(net, NUM_OPTIONS, actions),
     num_options=NUM_OPTIONS,
     in_keys=["pixels"],
-    spec=world.action_spec,
+    spec=base_env.action_spec,
 )
 explore = OptionExplorationModule(
-    world.action_spec,
+    base_env.action_spec,
     num_options=NUM_OPTIONS,
     annealing_num_steps=FRAMES // 2,
     option_prob=0.8,
     option_duration=10,
 )
 policy = Seq(main, options, explore)
-env = TransformedEnv(world, InitTracker()).append_transform(explore.make_tensordict_primer())
+env = TransformedEnv(base_env, InitTracker()).append_transform(explore.make_tensordict_primer())
 
-# The objectives: f learns the eigenfunctions, the options climb them, the main learner wants the goal.
+# The objectives: f learns the eigenfunctions, options maximise them, the main learner learns the task.
 encoder = Mod(net(NUM_OPTIONS + 1), in_keys=["pixels"], out_keys=["representation"])
-laplacian_loss = GeneralizedLaplacianLoss(encoder, norm="log1p", successor="successor")
+laplacian_loss = GeneralizedLaplacianLoss(encoder, successor="successor")
 eigen_reward = EigenReward(
     encoder, NUM_OPTIONS, single_step=True, successor="successor", reuse_representation=True
 )
@@ -80,7 +80,7 @@ for i, data in enumerate(collector):
     explore.step(data.numel())
     visited.update(data["state_id"].tolist())
     if i == 5:
-        print("option in charge, step by step:", data["option"].tolist(), "(-1: none)")
+        print("active option at each step:", data["option"].tolist(), "(-1: none)")
     if len(replay) < 500:
         continue
     batch = replay.sample()
@@ -92,7 +92,7 @@ for i, data in enumerate(collector):
     for target in targets:
         target.step()
     if i % 500 == 0:
-        print(f"{i * PERIOD:6d} frames: {len(visited)} states seen, ε {explore.eps:.2f}")
+        print(f"{i * PERIOD:6d} frames: {len(visited)} states visited, ε {explore.eps:.2f}")
 
 with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
     returns = [env.rollout(60, policy)["next", "reward"].sum().item() for _ in range(20)]

@@ -26,13 +26,13 @@ def test_compose_runs():
     """The first frames; that it learns is another test, which takes minutes."""
     assert len((EXAMPLES / "compose.py").read_text().splitlines()) <= 100
     said = run_example("compose.py", "800")
-    assert "option in charge, step by step" in said
+    assert "active option at each step" in said
 
 
 @pytest.mark.slow
 def test_compose_learns_and_shows_the_option_travelling():
     said = run_example("compose.py")
-    assert "option in charge, step by step" in said
+    assert "active option at each step" in said
     assert float(said.rsplit(":", 1)[1]) > 0.8
 
 

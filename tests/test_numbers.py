@@ -47,6 +47,19 @@ def test_a_number_comes_from_its_file(root, source, text):
     assert numbers.renewed(page, root) == page.replace("old", text)
 
 
+def test_a_page_may_name_its_sources(root):
+    names = "<!-- numbers:\nmost = results/a.csv frames by max as {:,.0f}\n-->"
+    page = f"at most <!-- number: most -->old<!-- /number -->\n\n{names}\n"
+    assert numbers.renewed(page, root) == page.replace("old", "1,500")
+    with pytest.raises(ValueError, match="or a name of the page, got 'least'"):
+        numbers.renewed(page.replace("number: most", "number: least"), root)
+
+
+def test_readme_and_results_quote_from_the_csvs():
+    for page in ("README.md", "docs/reproduction/results.md"):
+        assert len(numbers.SPAN.findall((ROOT / page).read_text(encoding="utf-8"))) >= 5
+
+
 @pytest.mark.parametrize(
     ("source", "error", "match"),
     [
@@ -60,3 +73,9 @@ def test_a_number_comes_from_its_file(root, source, text):
 def test_a_wrong_source_is_refused(root, source, error, match):
     with pytest.raises(error, match=match):
         numbers.number(source, root)
+
+
+@pytest.mark.parametrize("page", list(numbers.pages()), ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_line_begins_with_a_number(page):
+    # A comment at the beginning of a line would end the paragraph.
+    assert "\n<!-- number: " not in page.read_text(encoding="utf-8")

@@ -1,13 +1,26 @@
-"""Writes the numbers of the pages anew from the CSVs in results/: ``python docs/tools/quoted_numbers.py [--check]``.
+"""Updates the numbers that pages quote from the CSVs in results/: ``python docs/tools/quoted_numbers.py [--check]``.
 
-A number in a page stands between two comments, the first of which says where it comes from:
+A quoted number stands between two comments. The first comment gives its source:
 
     after <!-- number: results/x/summary.csv frames_to_half where agent=dceo as {:,.0f} -->60,000<!-- /number --> frames
 
-After the file come the column, the rows (all, without ``where``), how several become one (``by last`` (default),
-``first``, ``mean``, ``median``, ``min``, ``max`` or ``count``) and how it is written (``as``, a Python format without
-spaces; default ``{:.2f}``). A file may be a pattern, ``results/x/maze/dceo/seed_*.csv``: each file then gives one value
-by ``by``, and ``over`` puts the files together the same way (default: ``mean``). ``--check`` only compares.
+A source is a file and a column, followed by any of
+
+- ``where key=value ...``: use only these rows (default: all rows),
+- ``by``: rows to one value, ``last`` (default), ``first``, ``mean``, ``median``, ``min``, ``max``, ``count``,
+- ``over``: several files to one value, by the same names (default: ``mean``),
+- ``as``: a Python format without spaces (default: ``{:.2f}``).
+
+The file may be a pattern such as ``results/x/maze/dceo/seed_*.csv``. A page can also name its sources once, usually at
+its end, so that the comments in a table stay short:
+
+    <!-- numbers:
+    half = results/x/summary.csv frames_to_half where agent=dceo as {:,.0f}
+    -->
+
+    after <!-- number: half -->60,000<!-- /number --> frames
+
+``--check`` compares and writes nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +35,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SPAN = re.compile(r"(<!-- number: ([^>]*?) -->)(.*?)(<!-- /number -->)", re.DOTALL)
+NAMES = re.compile(r"<!-- numbers:\n(.*?)-->", re.DOTALL)
 ONE = {
     "last": lambda values: values[-1],
     "first": lambda values: values[0],
@@ -34,10 +48,12 @@ ONE = {
 
 
 def number(source: str, root: Path = ROOT) -> str:
-    """The text of a number from what its comment says."""
+    """The text of a number, from its source."""
     words = source.split()
     if len(words) < 2:
-        raise ValueError(f"a number needs a file and a column, got {source!r}")
+        raise ValueError(
+            f"a number needs a file and a column, or a name of the page, got {source!r}"
+        )
     pattern, column, *rest = words
     parts: dict[str, list[str]] = {"where": [], "by": [], "over": [], "as": []}
     key = ""
@@ -62,7 +78,7 @@ def number(source: str, root: Path = ROOT) -> str:
 
 
 def values(path: Path, column: str, wanted: dict[str, str], source: str) -> list[float]:
-    """The numbers of a column in the rows that are wanted."""
+    """The numbers of a column in the selected rows."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     if not rows or column not in rows[0] or not set(wanted) <= set(rows[0]):
@@ -76,9 +92,17 @@ def values(path: Path, column: str, wanted: dict[str, str], source: str) -> list
     return found
 
 
+def named_sources(text: str) -> dict[str, str]:
+    """The sources that a page names, by name."""
+    lines = [line for block in NAMES.findall(text) for line in block.splitlines() if line.strip()]
+    pairs = (line.split(" = ", 1) for line in lines)
+    return {name.strip(): source.strip() for name, source in pairs}
+
+
 def renewed(text: str, root: Path = ROOT) -> str:
     """A page with its numbers as the CSVs have them."""
-    return SPAN.sub(lambda m: f"{m[1]}{number(m[2], root)}{m[4]}", text)
+    sources = named_sources(text)
+    return SPAN.sub(lambda m: f"{m[1]}{number(sources.get(m[2], m[2]), root)}{m[4]}", text)
 
 
 def pages(root: Path = ROOT) -> Iterator[Path]:
@@ -89,7 +113,7 @@ def pages(root: Path = ROOT) -> Iterator[Path]:
 
 
 def main() -> int:
-    """Rewrites the pages; returns 1 if a number was old and ``--check`` is given."""
+    """Rewrites the pages; returns 1 if ``--check`` is given and a number is outdated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     check = parser.parse_args().check

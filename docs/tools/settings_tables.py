@@ -1,4 +1,8 @@
-"""The settings of an agent as a table: name, default, origin. Read from its dataclass and the comments there."""
+"""The settings of an agent as tables, read from its dataclass, the comments there, and the presets.
+
+One table has name, default and origin of every setting. The other one compares the default with the presets ``paper``
+and ``authors`` where these differ.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from typing import Any, NamedTuple
 
 
 class Setting(NamedTuple):
-    """One row."""
+    """One row of the table."""
 
     name: str
     default: str
@@ -61,11 +65,11 @@ def settings(config: type) -> Iterator[Setting]:
         for name in inspect.get_annotations(owner):
             if name in by_name and name not in seen:
                 seen.add(name)
-                yield Setting(name, _value(by_name[name]), comments(owner)[name], owner.__name__)
+                default = _value(by_name[name].default)
+                yield Setting(name, default, comments(owner)[name], owner.__name__)
 
 
-def _value(field: dataclasses.Field[Any]) -> str:
-    value = field.default
+def _value(value: Any) -> str:
     if value is dataclasses.MISSING:
         return ""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
@@ -74,7 +78,7 @@ def _value(field: dataclasses.Field[Any]) -> str:
 
 
 def table(config: type) -> str:
-    """The settings as a Markdown table, a heading for each dataclass that they come from."""
+    """The settings as Markdown tables, one per dataclass that defines them."""
     rows: list[str] = []
     owner = None
     for setting in settings(config):
@@ -84,7 +88,7 @@ def table(config: type) -> str:
                 "",
                 f"**{_title(owner)}** (`{owner}`)",
                 "",
-                "| setting | default | where it comes from |",
+                "| setting | default | origin |",
                 "|---|---|---|",
             ]
         origin, default = (
@@ -92,6 +96,29 @@ def table(config: type) -> str:
         )
         rows.append(f"| `{setting.name}` | `{default}` | {origin} |")
     return "\n".join(rows).strip()
+
+
+def presets_table(config: type, runs: tuple[type, ...], kind: str) -> str:
+    """The settings of a preset that differ from the defaults: ours, the paper's, the authors' code's.
+
+    Args:
+        config (type): the agent's config dataclass.
+        runs (tuple of type): the dataclasses of a run, for its settings.
+        kind (str): the kind of environment, see ``preset_settings``.
+    """
+    from torchrl_dceo.agents.presets import preset_settings
+
+    ours = {field.name: field.default for field in dataclasses.fields(config)}
+    run = {field.name: field.default for owner in runs for field in dataclasses.fields(owner)}
+    paper, authors = (preset_settings(name, config, kind) for name in ("paper", "authors"))
+    rows = ["| setting | ours | paper | authors' code |", "|---|---|---|---|"]
+    for default, left, right in ((ours, paper.agent, authors.agent), (run, paper.run, authors.run)):
+        for name in dict.fromkeys([*left, *right]):
+            values = [default[name], left.get(name, default[name]), right.get(name, default[name])]
+            if len({repr(value) for value in values}) > 1:
+                cells = " | ".join(f"`{_value(value)}`" for value in values)
+                rows.append(f"| `{name}` | {cells} |")
+    return "\n".join(rows)
 
 
 def _title(owner: str) -> str:
@@ -105,7 +132,7 @@ def _title(owner: str) -> str:
 
 
 def _linked(text: str) -> str:
-    """Names of pages become links; the text begins with a capital letter."""
+    """Turns names of pages into links and capitalises the first letter."""
     text = re.sub(r"docs/([\w/]+)\.md", r"[\1](../\1.md)", text)
     text = re.sub(r"\[[\w/]*?(\w+)\]\(", r"[\1](", text)
     text = re.sub(r"\bresults/(\w+)", r"[results/\1](../../results/\1/README.md)", text)

@@ -22,13 +22,15 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 from notebook_pages import notebook_page
 from public_names import PARTS, public_names
-from settings_tables import table
+from settings_tables import presets_table, table
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 _SHIM = "https://unpkg.com/iframe-worker/shim"
-_DIRECTIVE = re.compile(r"<!-- (settings|metrics|public names|pretrained options): ?(\w*) -->")
+_DIRECTIVE = re.compile(
+    r"<!-- (settings|presets|metrics|public names|pretrained options): ?(\w*) -->"
+)
 
 
 def sources() -> dict[str, str]:
@@ -181,6 +183,14 @@ def _settings(agent: str) -> str:
     return table(TrainConfig if agent == "training" else AGENTS[agent].config)
 
 
+def _presets(agent: str) -> str:
+    from torchrl_dceo.agents import AGENTS
+    from torchrl_dceo.training.config import RunConfig, TrainConfig
+
+    kind = "atari" if agent.startswith("rainbow") else "grid"
+    return presets_table(AGENTS[agent].config, (TrainConfig, RunConfig), kind)
+
+
 def glossary() -> dict[str, str]:
     """What docs/how_to/metrics.md says of every column."""
     text = re.sub(
@@ -195,7 +205,7 @@ def glossary() -> dict[str, str]:
 def _metrics(agent: str) -> str:
     columns = json.loads((Path(__file__).parent / "log_columns.json").read_text())
     said = glossary()
-    rows = ["| column | what |", "|---|---|"]
+    rows = ["| column | meaning |", "|---|---|"]
     for column in columns[agent]:
         meaning = re.sub(r"(?<!\\)\|", "\\|", said[column])
         rows.append(f"| `{column}` | {meaning} |")
@@ -226,6 +236,7 @@ def _pretrained(_: str) -> str:
 
 _FILL: dict[str, Callable[[str], str]] = {
     "settings": _settings,
+    "presets": _presets,
     "metrics": _metrics,
     "public names": _names,
     "pretrained options": _pretrained,

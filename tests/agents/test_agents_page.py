@@ -29,7 +29,8 @@ def test_every_agent_has_a_page(name):
     page = (FOLDER / f"{name}.md").read_text()
     assert page.startswith(f"# `{name}`\n")
     assert f"<!-- settings: {name} -->" in page and f"<!-- metrics: {name} -->" in page
-    assert re.search(r"^## Differs from .+ because\n\n1\. ", page, re.MULTILINE)
+    assert re.search(r"^## Deviations from .+\n\n1\. ", page, re.MULTILINE)
+    assert f"<!-- presets: {name} -->" in page
     assert "\n## Results\n" in page and f"agent={name} " in page
 
 

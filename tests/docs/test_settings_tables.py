@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 pytest.importorskip("mkdocs", reason="the site's tests need the extra docs")
-from settings_tables import comments, settings, table
+from settings_tables import comments, presets_table, settings, table
 
 from torchrl_dceo.agents import AGENTS
-from torchrl_dceo.training import TrainConfig
+from torchrl_dceo.training.config import RunConfig, TrainConfig
 
 
 @dataclass
@@ -72,3 +72,10 @@ def test_every_setting_has_an_origin(name):
 def test_the_default_is_that_of_the_agent():
     rows = {row.name: row for row in settings(AGENTS["rainbow"].config)}
     assert rows["lr"].default == "6.25e-05" and "authors" in rows["lr"].origin
+
+
+def test_presets_are_compared_where_they_differ():
+    text = presets_table(AGENTS["dceo"].config, (TrainConfig, RunConfig), "grid")
+    assert '| `signs` | `"both"` | `"+"` | `"+"` |' in text
+    assert "| `update_period` | `8` | `1` | `4` |" in text
+    assert "`gamma`" not in text  # the same in all three

@@ -352,7 +352,7 @@ class Trainer(Resumable):
             self._save_best()
 
     def _show(self, bar: ProgressLine, force: bool = False) -> None:
-        if not self.config.progress:
+        if not bar.is_due(force=force):
             return
         shown = {name: self.last_row[name] for name in _SHOWN if name in self.last_row}
         eps = float(self.agent.explorer.eps)

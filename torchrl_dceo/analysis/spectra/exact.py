@@ -12,6 +12,7 @@ __all__ = [
     "PairSpectrum",
     "exact_eigenfunctions",
     "pair_eigenfunctions",
+    "pair_shares",
 ]
 
 # Up to here a dense decomposition is as fast as the sparse one, and needs no scipy.
@@ -190,8 +191,45 @@ class PairSpectrum(NamedTuple):
     rho: Tensor
 
 
+def pair_shares(
+    states: Tensor,
+    successors: Tensor,
+    num_states: int,
+    *,
+    measure: Literal["visits", "distinct"] = "visits",
+) -> Tensor:
+    """Returns how much each pair of states weighs among sampled ones, ``[S, S]``, summing to 1.
+
+    Args:
+        states (Tensor): state ids, of any shape.
+        successors (Tensor): state ids of the same shape.
+        num_states (int): S.
+
+    Keyword Args:
+        measure (str): ``"visits"`` (default), every pair alike; ``"distinct"``, every first state alike, whatever the
+            number of its pairs.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.analysis.spectra.exact import pair_shares
+        >>> first, second = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 1, 0])
+        >>> pair_shares(first, second, 2, measure="distinct").sum(1).tolist()
+        [0.5, 0.5]
+    """
+    flat = (states * num_states + successors).reshape(-1)
+    counts = torch.bincount(flat, minlength=num_states**2).double().view(num_states, num_states)
+    if measure == "distinct":
+        counts = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    return counts / counts.sum()
+
+
 def pair_eigenfunctions(
-    states: Tensor, successors: Tensor, num_states: int, d: int
+    states: Tensor,
+    successors: Tensor,
+    num_states: int,
+    d: int,
+    *,
+    measure: Literal["visits", "distinct"] = "visits",
 ) -> PairSpectrum:
     r"""Returns what the Laplacian objectives would find in a table of f, from sampled pairs :math:`(s, s')` alone.
 
@@ -207,6 +245,9 @@ def pair_eigenfunctions(
         num_states (int): S.
         d (int): how many.
 
+    Keyword Args:
+        measure (str): of the first states, see :func:`pair_shares`. Default: ``"visits"``.
+
     Examples:
         >>> import torch
         >>> from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
@@ -219,9 +260,7 @@ def pair_eigenfunctions(
         raise ValueError(
             f"states and successors must have one shape, got {list(states.shape)} and {list(successors.shape)}"
         )
-    flat = (states * num_states + successors).reshape(-1)
-    counts = torch.bincount(flat, minlength=num_states**2).double()
-    counts = (counts / counts.sum()).view(num_states, num_states)
+    counts = pair_shares(states, successors, num_states, measure=measure)
     rho = counts.sum(1)
     kept = rho.nonzero().squeeze(-1)
     if not 1 <= d <= kept.numel():

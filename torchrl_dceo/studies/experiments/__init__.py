@@ -1,20 +1,42 @@
-"""Experiments that are more than training runs, each a plain function and a command; what they share: data, parser."""
+"""Experiments that are more than training runs, each a plain function and a command.
+
+What they share: tables of transitions by name, pairs of states from random walks, the command line.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn, cast, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
+from torchrl.data import Unbounded
 
 from torchrl_dceo._fast import tune_process
+from torchrl_dceo.analysis import reachable_states
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
+from torchrl_dceo.envs.cube import RubiksCubeEnv
+from torchrl_dceo.envs.grid.maps import find_map
+from torchrl_dceo.envs.grid.random_maps import MapKind, random_map
 from torchrl_dceo.settings import choices
 
-__all__ = ["Pairs", "Parser", "collect_pairs", "run_command"]
+__all__ = [
+    "GivenTableEnv",
+    "Pairs",
+    "Parser",
+    "collect_pairs",
+    "find_table",
+    "possible_starts",
+    "run_command",
+]
+
+_TABLES = (".npy", ".csv")
+_OBJECTS = ("EscapeRoom", "ObstructedKey")
+_CUBE = "RubiksCube3"  # within three moves
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,6 +95,98 @@ def run_command(
         sys.exit(f"{name}: {error}")
 
 
+class GivenTableEnv(TableEnv):
+    """An environment that is nothing but a table of transitions, without a goal.
+
+    Args:
+        next_state (Tensor): int64 ``[S, A]``.
+
+    Keyword Args:
+        starts (Sequence[int], optional): states an episode can start in. Default: all.
+        **settings: of :class:`~torchrl_dceo.envs.TableEnv`.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.studies.experiments import GivenTableEnv
+        >>> ring = GivenTableEnv(torch.tensor([[1, 2], [2, 0], [0, 1]]), slip=0.0)
+        >>> ring.observe(torch.tensor([2]))
+        tensor([[0., 0., 1.]])
+    """
+
+    def __init__(
+        self, next_state: Tensor, *, starts: Sequence[int] | None = None, **settings: Any
+    ) -> None:
+        size = next_state.shape[0]
+        given = range(size) if starts is None else starts
+        super().__init__(next_state, given, None, "observation", Unbounded((size,)), **settings)
+
+    def observe(self, state_ids: Tensor) -> Tensor:
+        """One-hot vectors: of a state, a table alone tells nothing but its number."""
+        return torch.nn.functional.one_hot(state_ids, self.num_states).float()
+
+
+def find_table(name: str | Path, observation: Literal["xy", "pixels", "index"] = "xy") -> TableEnv:
+    """An environment whose states can be listed, by name or from a file, without a goal.
+
+    Args:
+        name (str or Path): a map (see :func:`~torchrl_dceo.envs.grid.maps.find_map`); ``"maze:7"``, ``"rooms:7"`` or
+            ``"cave:7"``, a random map and its seed; ``"EscapeRoom"`` or ``"ObstructedKey"`` with rooms of 3 x 3;
+            ``"RubiksCube3"``, the cube within three moves; or a file ``.npy`` or ``.csv`` with a table of next states,
+            integers of shape ``[S, A]``.
+        observation (str): what a map shows of a state; the others show what they have.
+
+    Examples:
+        >>> from torchrl_dceo.studies.experiments import find_table
+        >>> find_table("S..\\n.#.").num_states, find_table("RubiksCube3").num_states
+        (5, 385)
+    """
+    if str(name) == _CUBE:
+        return RubiksCubeEnv(max_depth=3, coverage=True)
+    if str(name) in _OBJECTS:
+        # MiniGrid takes a second to import: only for its environments.
+        from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
+        from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
+
+        settings: dict[str, Any] = {"slip": 0.0, "coverage": True, "room_size": 3}
+        world = WORLDS[str(name)](**settings)
+        assert isinstance(world, KeyDoorWorld)
+        return KeyDoorTableEnv(list_states(world), coverage=True)
+    if Path(str(name)).suffix in _TABLES and "\n" not in str(name):
+        return GivenTableEnv(_read_table(Path(name)))
+    kind, _, seed = str(name).partition(":")
+    random = kind in get_args(MapKind) and seed.isdigit()
+    text = random_map(int(seed), cast("MapKind", kind)) if random else find_map(name)
+    return GridWorldEnv(text, observation=observation, coverage=True)
+
+
+def _read_table(path: Path) -> Tensor:
+    """The table of next states in a file; what is wrong with it is one sentence."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        # Never pickled objects: a table of a stranger must not run code.
+        if path.suffix == ".npy":
+            table = np.load(path, allow_pickle=False)
+        else:
+            table = np.loadtxt(path, delimiter=",", ndmin=2)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} is no table of numbers: {error}") from error
+    if table.ndim != 2 or not table.size:
+        raise ValueError(
+            f"{path} must hold a table of next states of shape [states, actions], got {list(table.shape)}"
+        )
+    if not (np.isfinite(table).all() and (table == table.round()).all()):
+        raise ValueError(
+            f"{path} must hold the numbers of next states, got {table.flat[0]}: a row a state, a column an action"
+        )
+    wrong = table[(table < 0) | (table >= len(table))]
+    if len(wrong):
+        raise ValueError(
+            f"{path} has {len(table)} states, numbered from 0, but leads to state {int(wrong[0])}"
+        )
+    return torch.as_tensor(table.astype(np.int64))
+
+
 class Pairs(NamedTuple):
     """States and what followed them in the same episode.
 
@@ -104,7 +218,7 @@ def collect_pairs(
     from its neighbours and from the noise.
 
     Args:
-        world (TableEnv): a map, or the table of an object world.
+        world (TableEnv): an environment with a table of transitions; its goals end no walk.
         samples (int): how many pairs, at least.
 
     Keyword Args:
@@ -135,7 +249,14 @@ def collect_pairs(
     if repeat < 1:
         raise ValueError(f"repeat must be at least 1, got {repeat}")
     walkers = -(-samples // episode_steps)
-    env = _walkers(world, walkers, starts == "uniform", seed)
+    env = GivenTableEnv(
+        world.next_state,
+        starts=(possible_starts(world) if starts == "uniform" else world._starts).tolist(),
+        slip=world.slip,
+        max_steps=None,
+        batch_size=[walkers],
+        seed=seed,
+    )
     generator = torch.Generator().manual_seed(seed + 1)
     actions = torch.randint(env.num_actions, (episode_steps, walkers), generator=generator)
     if repeat > 1:
@@ -157,23 +278,9 @@ def collect_pairs(
     return Pairs(path[:, :-1].reshape(-1), path.gather(1, last).reshape(-1))
 
 
-def _walkers(world: TableEnv, count: int, anywhere: bool, seed: int) -> TableEnv:
-    """As many copies of an environment, side by side, without a goal."""
-    starts: Literal["anywhere"] | None = "anywhere" if anywhere else None
+def possible_starts(world: TableEnv) -> Tensor:
+    """The states in which walks with uniform starts begin: every cell of a map; elsewhere, every state that occurs."""
+    every = torch.arange(world.num_states)
     if isinstance(world, GridWorldEnv):
-        return GridWorldEnv(
-            world.layout,
-            observation="xy",
-            coverage=True,
-            starts=starts,
-            batch_size=[count],
-            seed=seed,
-        )
-    # MiniGrid takes a second to import: only for its environments.
-    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv
-
-    if not isinstance(world, KeyDoorTableEnv):
-        raise TypeError(
-            f"pairs come from a GridWorldEnv or a KeyDoorTableEnv, got {type(world).__name__}"
-        )
-    return KeyDoorTableEnv(world.table, coverage=True, starts=starts, batch_size=[count], seed=seed)
+        return every
+    return every[reachable_states(world.next_state, world._starts)]

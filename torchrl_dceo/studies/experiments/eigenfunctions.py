@@ -32,8 +32,7 @@ from torchrl_dceo.analysis.figures.positions import (
     separation,
 )
 from torchrl_dceo.envs import GridWorldEnv, make_env
-from torchrl_dceo.envs.grid.maps import find_map
-from torchrl_dceo.studies.experiments import Parser, run_command
+from torchrl_dceo.studies.experiments import Parser, find_table, run_command
 from torchrl_dceo.studies.experiments.representation import (
     OBJECTIVES,
     LearnedRepresentation,
@@ -62,7 +61,7 @@ def compare_objectives(configs: Sequence[RepresentationConfig], out: Path) -> Re
     """Learns every representation, writes the logs and draws them beside the exact eigenfunctions.
 
     Writes ``progress.csv`` (all logs), ``spectrum.csv`` (the exact eigenvalues), ``summary.csv`` (a row an objective),
-    ``config.json``, ``eigenfunctions.png`` and ``curves.png``.
+    ``config.json``, ``curves.png`` and, of a map, ``eigenfunctions.png``.
 
     Args:
         configs (sequence of RepresentationConfig): the runs, all on one map.
@@ -177,8 +176,9 @@ def _mean(values: list[float]) -> float:
 def _draw(out: Path, results: Results) -> None:
     first = next(iter(results.values()))[0]
     learned: dict[str, Tensor] = {_LABELS[k]: each[0].learned for k, each in results.items()}
-    figure = draw_comparison(first.world.layout, first.exact, learned, first.eigenvalues)
-    figure.savefig(out / "eigenfunctions.png")
+    if isinstance(first.world, GridWorldEnv):  # elsewhere, states have no place on a plane
+        figure = draw_comparison(first.world.layout, first.exact, learned, first.eigenvalues)
+        figure.savefig(out / "eigenfunctions.png")
     curves = {
         _LABELS[name]: [
             {key: [row[key] for row in result.rows] for key in ("step", "cosine", "span")}
@@ -191,7 +191,7 @@ def _draw(out: Path, results: Results) -> None:
 
 def _objectives(options: argparse.Namespace) -> None:
     """Learned against exact eigenfunctions: every objective with every seed."""
-    find_map(options.map)
+    find_table(options.map)
     given = {name: getattr(options, name) for name in _SHARED}
     runs = [(objective, seed) for objective in options.objectives for seed in options.seeds]
     configs = [RepresentationConfig(**given, objective=o, seed=s) for o, s in runs]

@@ -25,15 +25,18 @@ from torchrl_dceo.analysis.spectra import (
     cluster_similarity,
     span_alignment,
 )
-from torchrl_dceo.analysis.spectra.exact import PairSpectrum, pair_eigenfunctions
+from torchrl_dceo.analysis.spectra.exact import (
+    PairSpectrum,
+    pair_eigenfunctions,
+    pair_shares,
+)
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
-from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.modules import RayleighRitz
 from torchrl_dceo.modules.networks import grid_net, mlp_net
 from torchrl_dceo.modules.rayleigh_ritz import ritz
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 from torchrl_dceo.settings import check_at_least, check_between, check_types
-from torchrl_dceo.studies.experiments import Pairs, collect_pairs
+from torchrl_dceo.studies.experiments import Pairs, collect_pairs, find_table, possible_starts
 
 __all__ = [
     "OBJECTIVES",
@@ -56,14 +59,19 @@ Row = dict[str, float]
 class RepresentationConfig:
     """One run: a map, data from it, an objective and how it is optimised."""
 
-    map: str = "GridRoom16"  # a name, or the path of a text file, or the map itself
+    # A name, the path of a text file, or the map itself; maze:7, a random one; or a table of transitions: EscapeRoom,
+    # ObstructedKey, RubiksCube3, or a file .npy or .csv of next states [S, A].
+    map: str = "GridRoom16"
     starts: Literal["uniform", "one"] = "uniform"  # episodes start anywhere, or where the map says
     observation: Literal["xy", "pixels", "index"] = "xy"
     centre_pixels: bool = True  # without the mean image, and of unit variance
     samples: int = 1_000_000  # pairs of states
     episode_steps: int = 20
     repeat: float = 1.0  # steps that an action is kept, on average: 1 is the uniformly random walk
-    pair_discount: float = 0.95  # of multi-step pairs; 0: one step
+    # Of pairs several steps apart; 0: one step. Where steps cannot be taken back, pairs are one step apart and, with
+    # uniform starts, episodes one step long: there, pairs further apart have other eigenfunctions.
+    pair_discount: float = 0.95
+    measure: Literal["visits", "distinct"] = "visits"  # of states: as often as seen, or all alike
     objective: Objective = "allo"
     dimensions: int = 11
     # Where the eigenfunctions are taken from at the end, by Rayleigh-Ritz: the span of f, or that of what its last
@@ -249,20 +257,21 @@ def learn_representation(
         torch.Size([10, 3])
     """
     if world is None:
-        world = GridWorldEnv(find_map(config.map), observation=config.observation, coverage=True)
+        world = find_table(config.map, config.observation)
+    reversible = _reversible(world)
     pairs = collect_pairs(
         world,
         config.samples,
         starts=config.starts,
-        episode_steps=config.episode_steps,
-        discount=config.pair_discount,
+        episode_steps=config.episode_steps if reversible or config.starts == "one" else 1,
+        discount=config.pair_discount if reversible else 0.0,
         repeat=config.repeat,
         seed=config.seed,
     )
     measure = _Measure(world, pairs, config)
     if observations is None:
         observations = world.observe(torch.arange(world.num_states))
-        if config.observation == "pixels" and config.centre_pixels:
+        if observations.dim() == 4 and config.centre_pixels:
             observations = _standardised(observations, measure.kept.bool())
     torch.manual_seed(config.seed)
     net = StateNet(_network(observations, config), observations)
@@ -292,6 +301,37 @@ def learn_representation(
         torch.linalg.eigvalsh(moments),
         solution,
     )
+
+
+def _reversible(world: TableEnv) -> bool:
+    """Whether the uniformly random walk takes every step back as often as it makes it."""
+    walk = world.transition_matrix()
+    return bool(((walk - walk.t()).coalesce().values().abs() < 1e-9).all())
+
+
+class _Draws:
+    """Draws pairs: every one alike, or every state that pairs begin in alike, whatever the number of its visits."""
+
+    def __init__(self, pairs: Pairs, config: RepresentationConfig) -> None:
+        self._pairs, self._size = pairs, config.batch_size
+        self._generator = torch.Generator().manual_seed(config.seed + 2)
+        self._distinct = config.measure == "distinct"
+        if self._distinct:
+            self._order = pairs.states.argsort()
+            _, self._counts = pairs.states.unique(return_counts=True)  # sorted, as the order is
+            self._first = self._counts.cumsum(0) - self._counts
+
+    def __call__(self) -> TensorDict:
+        size, generator = self._size, self._generator
+        if self._distinct:
+            state = torch.randint(self._counts.numel(), (size,), generator=generator)
+            share = torch.rand(size, generator=generator, dtype=torch.float64)
+            # Below the count for any share below 1, in double precision.
+            drawn = self._order[self._first[state] + (share * self._counts[state]).long()]
+        else:
+            drawn = torch.randint(self._pairs.states.numel(), (size,), generator=generator)
+        states, successors = (each[drawn] for each in self._pairs)
+        return TensorDict({"state_id": states, "next": {"state_id": successors}}, [size])
 
 
 def _folded(
@@ -346,13 +386,14 @@ def _standardised(pixels: Tensor, kept: Tensor) -> Tensor:
 
 def _network(observations: Tensor, config: RepresentationConfig) -> nn.Module:
     shape, d = observations.shape[1:], config.dimensions
-    if config.observation == "xy" and shape == (2,) and config.octaves:
+    if shape == (2,) and config.octaves:
         waves = Waves(config.octaves)
         return nn.Sequential(waves, *mlp_net(2 + 4 * config.octaves, d))
     if len(shape) == 3:
         return grid_net(shape, d)
     # One-hot states tell nothing of each other: a table.
-    return mlp_net(shape.numel(), d, () if config.observation == "index" else (256, 256, 256))
+    one_hot = len(shape) == 1 and torch.equal(observations, torch.eye(*observations.shape))
+    return mlp_net(shape.numel(), d, () if one_hot else (256, 256, 256))
 
 
 def _make_loss(
@@ -410,16 +451,11 @@ def _optimise(
 ) -> Iterator[tuple[int, float]]:
     """Yields the step and the processor time so far whenever it is time to measure."""
     optimizer = torch.optim.Adam(loss.parameters(), lr=config.lr, fused=True)
-    generator = torch.Generator().manual_seed(config.seed + 2)
-    period = max(1, config.steps // config.evaluations)
-    total, size = pairs.states.numel(), config.batch_size
+    draw, period = _Draws(pairs, config), max(1, config.steps // config.evaluations)
     seconds, begin, step = 0.0, time.process_time(), 0
     while step < schedule.last:
         step += 1
-        drawn = torch.randint(total, (size,), generator=generator)
-        batch = TensorDict(
-            {"state_id": pairs.states[drawn], "next": {"state_id": pairs.successors[drawn]}}, [size]
-        )
+        batch = draw()
         optimizer.param_groups[0]["lr"] = schedule(step)
         loss(batch)["loss_laplacian"].backward()
         optimizer.step()
@@ -440,9 +476,7 @@ class _Measure:
     def __init__(self, world: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
         d = config.dimensions
         self.world, self.kind = world, config.ritz
-        # With uniform starts every open cell is a start; of an object environment, every state that occurs.
-        everywhere = config.starts == "uniform" and isinstance(world, GridWorldEnv)
-        starts = torch.arange(world.num_states) if everywhere else world._starts
+        starts = possible_starts(world) if config.starts == "uniform" else world._starts
         self.kept = reachable_states(world.next_state, starts).double()
         if d > int(self.kept.sum()):
             raise ValueError(
@@ -466,10 +500,10 @@ class _Measure:
         self.all_values, self.all_functions = values, functions
         self.eigenvalues, self.exact = values[:d], functions[:, :d]
         self.clusters = self._clustered(self.exact).clusters
-        self.form, self.weights = _quadratic_form(pairs, world.num_states)
+        self.form, self.weights = _quadratic_form(pairs, world.num_states, config.measure)
         self.data: PairSpectrum | None = None
         if len(pairs.states.unique()) >= d:
-            self.data = pair_eigenfunctions(*pairs, world.num_states, d)
+            self.data = pair_eigenfunctions(*pairs, world.num_states, d, measure=config.measure)
             self.limit = cosine_similarity(
                 self.data.eigenfunctions, self.exact, self.eigenvalues, rho=self.kept
             )
@@ -528,10 +562,10 @@ class _Measure:
         return row
 
 
-def _quadratic_form(pairs: Pairs, num_states: int) -> tuple[Tensor, Tensor]:
+def _quadratic_form(
+    pairs: Pairs, num_states: int, measure: Literal["visits", "distinct"]
+) -> tuple[Tensor, Tensor]:
     """½E(f(s) - f(s'))² as a matrix over the states, and the share of the pairs that start in each."""
-    flat = pairs.states.reshape(-1) * num_states + pairs.successors.reshape(-1)
-    counts = torch.bincount(flat, minlength=num_states**2).double().view(num_states, num_states)
-    counts /= counts.sum()
-    both = (counts.sum(0) + counts.sum(1)) / 2
-    return torch.diag(both) - (counts + counts.T) / 2, counts.sum(1)
+    shares = pair_shares(*pairs, num_states, measure=measure)
+    both = (shares.sum(0) + shares.sum(1)) / 2
+    return torch.diag(both) - (shares + shares.T) / 2, shares.sum(1)
