@@ -692,8 +692,8 @@ CRAFTED = [
     Mutation(
         "a map of any size is built",
         "envs/grid/layouts.py",
-        "        if self.height * self.width > LARGEST_MAP:\n",
-        "        if False:\n",
+        "    if height * width > LARGEST_MAP:\n",
+        "    if False:\n",
         ("envs/test_layouts.py",),
     ),
     Mutation(
