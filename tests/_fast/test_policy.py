@@ -6,8 +6,10 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential, set_skip_existing
 from torch import nn
 from torchrl.data import Categorical
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import EGreedyModule
 
-from torchrl_dceo._fast.actors import GreedyActor, PolicySequence
+from torchrl_dceo._fast.actors import DirectEGreedy, GreedyActor, PolicySequence
 from torchrl_dceo.modules import OptionExplorationModule, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
 
@@ -75,3 +77,32 @@ def test_everything_else_goes_the_usual_way(detours):
     assert sequence(x=torch.ones(1)) == (torch.tensor([2.0]), torch.tensor([-2.0]))
     assert set(sequence.select_out_keys("z")(td.copy()).keys()) == {"x", "z"}
     assert len(detours) == 3
+
+
+@pytest.mark.parametrize("batch", [(), (40,), (5, 4)])
+def test_epsilon_greedy_draws_and_anneals_as_torchrl_does(batch):
+    settings = {"eps_init": 0.9, "eps_end": 0.13, "annealing_num_steps": 233}
+    ours, torchrls = (kind(Categorical(4), **settings) for kind in (DirectEGreedy, EGreedyModule))
+    td = TensorDict({"action": torch.zeros(batch, dtype=torch.int64)}, batch, device="cpu")
+    explored = 0
+    for turn in range(120):
+        for explorer in (ours, torchrls):
+            explorer.step(turn % 5)
+        assert torch.equal(ours.eps, torchrls.eps)
+        torch.manual_seed(turn)
+        expected = torchrls(td.clone())["action"]
+        torch.manual_seed(turn)
+        actual = td.clone()
+        ours.prepared(actual)(actual._tensordict)
+        assert torch.equal(actual["action"], expected) and actual["action"].dtype == expected.dtype
+        explored += int((expected != 0).sum())
+    assert explored and torch.equal(ours.eps, torch.tensor(0.13))
+
+
+def test_masked_and_deterministic_actions_go_the_usual_way():
+    td = TensorDict({"action": torch.zeros((), dtype=torch.int64)}, device="cpu")
+    explorer = DirectEGreedy(Categorical(4))
+    assert explorer.prepared(td) is not None
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        assert explorer.prepared(td) is None
+    assert DirectEGreedy(Categorical(4), action_mask_key="mask").prepared(td) is None

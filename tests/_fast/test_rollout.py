@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from same_state import same
 from tensordict import assert_close
 from torchrl.collectors import Collector
 from torchrl.envs import GymEnv, TransformedEnv
@@ -12,6 +13,7 @@ from torchrl_dceo._fast.rollout import DirectRollout, reason_against
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import ActionNoise, find_transform, make_env
 from torchrl_dceo.envs.transforms import StateCounts
+from torchrl_dceo.training import TrainConfig, Trainer, collection
 from torchrl_dceo.training.collection.workers import with_transforms
 
 BATCHES = 60
@@ -76,6 +78,68 @@ def test_transitions_are_those_of_the_collector(agent_name, world, num_envs, per
     assert torch.equal(torch.get_rng_state(), state)
     if visited is not None:
         assert torch.equal(find_transform(env, StateCounts).counts, visited)
+    collector.shutdown(close_env=False)
+
+
+@pytest.mark.parametrize("agent_name", ["ddqn", "dceo", "rainbow_dceo"])
+@pytest.mark.parametrize("num_envs", [None, 8])
+def test_a_run_is_that_of_the_collector_to_the_bit(agent_name, num_envs, monkeypatch):
+    """From environment to replay with updates between: transitions, weights, moments and all that follows from them."""
+    states = []
+    for direct in (True, False):
+        if not direct:
+            monkeypatch.setattr(collection, "reason_against", lambda env: "the test says so")
+        torch.manual_seed(0)
+        env = make_env(
+            "NineRooms",
+            room_size=3,
+            seed=1,
+            max_steps=9,
+            batch_size=num_envs or (),
+            visits="counts",
+        )
+        agent = make_agent(agent_name, env)
+        config = TrainConfig(
+            240, update_period=4, learning_starts=40, log_period=240, progress=False
+        )
+        trainer = Trainer(agent, env, config)
+        trainer.run()
+        assert (trainer._collection._direct is None) and trainer.counters.updates == 50
+        states.append(
+            {
+                "replay": trainer.replay.state_dict(),
+                "agent": dict(agent.state_dict()),
+                "learning": agent.learning_state(),
+                "random": torch.get_rng_state(),
+                "counts": find_transform(env, StateCounts).counts,
+            }
+        )
+    assert same(*states)
+
+
+def test_weights_are_those_of_the_last_update():
+    """What is prepared for one batch of steps is not kept for the next."""
+    agent, _, collector = make_collector("ddqn", "NineRooms", None, 3)
+    rollout = DirectRollout(collector)
+    rollout()
+    with torch.no_grad():
+        for parameter in agent.policy.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    data = rollout()
+    expected = agent.policy[0](data.select("pixels"))["action_value"]
+    assert torch.allclose(data["action_value"], expected, atol=1e-5)
+    collector.shutdown(close_env=False)
+
+
+@pytest.mark.parametrize("watched", ["policy", "actor", "network"])
+def test_a_hook_sees_every_step(watched):
+    agent, _, collector = make_collector("ddqn", "NineRooms", None, 3)
+    actor = agent.policy[0]
+    module = {"policy": agent.policy, "actor": actor, "network": actor.module[0].module.network}
+    calls = []
+    module[watched].register_forward_hook(lambda *args: calls.append(1))
+    DirectRollout(collector)()
+    assert len(calls) == 3
     collector.shutdown(close_env=False)
 
 

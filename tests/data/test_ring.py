@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 
+from torchrl_dceo._fast import fast_path
 from torchrl_dceo.data.ring import StreamRing
 
 
@@ -45,6 +46,31 @@ def test_changes_add_up_to_what_can_be_sampled():
         live[update.changed] = update.live
         assert torch.equal(live.nonzero().flatten(), ring.sampleable().sort().values)
         assert not ring.final[ring.sampleable().numpy()].any()
+
+
+def test_the_short_way_of_streams_that_go_on_is_the_long_way():
+    """Nothing ends, nothing is run over: the same rows, the same state."""
+    generator, short = torch.Generator().manual_seed(0), 0
+    rings = [StreamRing(40, 3) for _ in range(2)]
+    for turn in range(120):
+        shape = (3, 1 + turn % 4)
+        ends = torch.rand(shape, generator=generator) < 0.05
+        starts = torch.rand(shape, generator=generator) < 0.03
+        ends[:, :-1] |= starts[:, 1:]
+        short += rings[0]._is_plain(ends.numpy(), starts.numpy())
+        with fast_path(True):
+            quick = rings[0].advance(ends, starts)
+        with fast_path(False):
+            slow = rings[1].advance(ends, starts)
+        for name, one, other in zip(quick._fields, quick, slow, strict=True):
+            assert torch.equal(one, other), name
+        state = rings[0].state_dict()
+        assert all(torch.equal(state[key], held) for key, held in rings[1].state_dict().items())
+        assert torch.equal(rings[0].sampleable(), rings[1].sampleable())
+        if turn % 30 == 29:
+            for ring in rings:
+                ring.clear()
+    assert short > 15
 
 
 def test_an_abandoned_step_becomes_a_final_state():

@@ -233,6 +233,21 @@ OBJECTIVES = [
 
 FAST = [
     Mutation(
+        "a policy acts by the weights of the first batch of steps for good",
+        "_fast/rollout.py",
+        "                act = policy.prepared(collector._carrier)\n",
+        "                self.__dict__.setdefault('_act', policy.prepared(collector._carrier))\n"
+        "                act = self._act\n",
+        ("_fast/test_rollout.py::test_weights_are_those_of_the_last_update",),
+    ),
+    Mutation(
+        "an ε-greedy policy draws once more than TorchRL's",
+        "_fast/actors.py",
+        "            explores = torch.rand(shape) < eps\n",
+        "            torch.rand(shape)\n            explores = torch.rand(shape) < eps\n",
+        ("_fast/test_policy.py::test_epsilon_greedy_draws_and_anneals_as_torchrl_does",),
+    ),
+    Mutation(
         "C51's projection keeps the upper share below, too",
         "_fast/losses.py",
         "projected.scatter_add_(-1, index, probabilities - upper_share)",
@@ -544,6 +559,13 @@ DATA = [
         "stop = self.final[rows[:, 1:]] | (ahead[1:] >= to_newest[:, None])",
         "stop = self.final[rows[:, 1:]].copy()",
         ("data/test_nstep.py::test_table_across_the_write_head", *_NSTEP),
+    ),
+    Mutation(
+        "the newest step of a stream that goes on can be drawn",
+        "data/ring.py",
+        "live[:, -1] = False",
+        "live[:, -1] = True",
+        ("data/test_ring.py::test_the_short_way_of_streams_that_go_on_is_the_long_way",),
     ),
     Mutation(
         "final rows that run over steps do not drop them",

@@ -4,7 +4,11 @@ import io
 import multiprocessing
 
 import pytest
+import torch
 
+from torchrl_dceo.agents import make_agent
+from torchrl_dceo.envs import make_env
+from torchrl_dceo.training import TrainConfig, Trainer
 from torchrl_dceo.training.logging.metrics import ProgressLine
 
 
@@ -36,6 +40,24 @@ def test_the_worker_of_a_sweep_prints_plain_lines_with_its_name(monkeypatch):
     line.close()
     assert out.getvalue().startswith("dceo/seed_0  [") and out.getvalue().endswith("left\n")
     assert "\r" not in out.getvalue()
+
+
+def test_nothing_is_evaluated_for_a_line_that_is_not_shown():
+    """ε may be on an accelerator, which stops for the answer."""
+
+    class Watched(torch.nn.Module):
+        @property
+        def eps(self):
+            raise LookupError("somebody looked")
+
+    env = make_env("NineRooms", room_size=3)
+    trainer = Trainer(make_agent("ddqn", env), env, TrainConfig(10))
+    trainer.agent.explorer = Watched()
+    trainer._show(ProgressLine(10, stream=io.StringIO(), enabled=False), force=True)
+    line = ProgressLine(10, stream=Terminal())
+    trainer._show(line)  # too soon after the last
+    with pytest.raises(LookupError):
+        trainer._show(line, force=True)
 
 
 @pytest.mark.parametrize("enabled", [True, False])

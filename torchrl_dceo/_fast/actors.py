@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictSequential, dispatch, skip_existing
 from torch import Tensor, nn
 from torchrl.data import Categorical, TensorSpec
-from torchrl.modules import DistributionalQValueActor, QValueActor
+from torchrl.envs.utils import ExplorationType, exploration_type
+from torchrl.modules import DistributionalQValueActor, EGreedyModule, QValueActor
 from torchrl.modules.tensordict_module.actors import QValueModule
 
 from torchrl_dceo._fast import is_fast
+from torchrl_dceo._fast.convolution import prepared_network
 from torchrl_dceo._fast.parameters import is_plain, output_of
 
-__all__ = ["DistributionalGreedyActor", "GreedyActor", "PolicySequence", "expected_value"]
+__all__ = [
+    "DirectEGreedy",
+    "DistributionalGreedyActor",
+    "GreedyActor",
+    "PolicySequence",
+    "expected_value",
+]
+
+# Reads and writes the entries of a tensordict, past the tensordict.
+Act: TypeAlias = Callable[[dict[str, Any]], None]
 
 
 def expected_value(log_probabilities: Tensor, support: Tensor) -> Tensor:
@@ -79,6 +92,25 @@ class GreedyActor(QValueActor):
         tensordict.set(chosen_key, values.gather(-1, action.unsqueeze(-1)))
         return tensordict
 
+    def prepared(self, tensordict: TensorDict) -> Act | None:
+        """What :meth:`forward` does, for several calls with the same weights; ``None`` where only that serves."""
+        if not self.is_direct:
+            return None
+        network, choice = self.module
+        values_of = _prepared_values(network, tensordict)
+        action_key, value_key, chosen_key = choice.out_keys
+        if values_of is None or not _are_names(choice.out_keys):
+            return None
+        read: str = network.in_keys[0]
+
+        def act(entries: dict[str, Any]) -> None:
+            values = values_of(entries[read])
+            action = values.argmax(-1)
+            entries[action_key], entries[value_key] = action, values
+            entries[chosen_key] = values.gather(-1, action.unsqueeze(-1))
+
+        return act
+
     @property
     def is_direct(self) -> bool:
         """Whether its values are its network's output, and nothing else looks on."""
@@ -104,6 +136,98 @@ class GreedyActor(QValueActor):
         )
 
 
+def _are_names(keys: Iterable[Any]) -> bool:
+    return all(isinstance(key, str) for key in keys)
+
+
+def _prepared_values(
+    module: TensorDictModule, tensordict: TensorDict
+) -> Callable[[Tensor], Tensor] | None:
+    """The network of a plain module with one input and one output, for several calls with the same weights."""
+    keys = (*module.in_keys, *module.out_keys)
+    if len(keys) != 2 or not _are_names(keys) or not is_plain(module):
+        return None
+    example = tensordict._tensordict.get(module.in_keys[0])
+    return prepared_network(module.module, example) if isinstance(example, Tensor) else None
+
+
+def _prepared_output(module: TensorDictModule, tensordict: TensorDict) -> Act | None:
+    values_of = _prepared_values(module, tensordict)
+    if values_of is None:
+        return None
+    read, written = module.in_keys[0], module.out_keys[0]
+
+    def act(entries: dict[str, Any]) -> None:
+        entries[written] = values_of(entries[read])
+
+    return act
+
+
+class DirectEGreedy(EGreedyModule):
+    """TorchRL's :class:`~torchrl.modules.EGreedyModule` with a short way for categorical actions without a mask.
+
+    The same draws, the same actions and the same ε to the last bit. TorchRL's anneals with three operations a frame,
+    and looks the spec up at every step.
+
+    Args:
+        args, kwargs: those of :class:`~torchrl.modules.EGreedyModule`.
+
+    Examples:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> from torchrl.data import Categorical
+        >>> from torchrl_dceo._fast.actors import DirectEGreedy
+        >>> explore = DirectEGreedy(Categorical(4), eps_init=1.0, eps_end=0.5, annealing_num_steps=10)
+        >>> explore.step(5)
+        >>> explore.eps
+        tensor(0.7500)
+        >>> explore(TensorDict({"action": torch.zeros(3, dtype=torch.int64)}, [3]))["action"].shape
+        torch.Size([3])
+    """
+
+    def step(self, frames: int = 1) -> None:
+        """Anneals ε by a number of frames."""
+        eps = self.eps
+        if not is_fast() or eps.device.type != "cpu" or eps.dtype != torch.float32:
+            super().step(frames)
+            return
+        fall = ((self.eps_init - self.eps_end) / self.annealing_num_steps).numpy()
+        # In single precision as torch has it, frame by frame.
+        value, end = eps.detach().numpy()[()], self.eps_end.numpy()[()]
+        for _ in range(frames):
+            value = np.maximum(end, value - fall)
+        eps.data.fill_(float(value))
+
+    def prepared(self, tensordict: TensorDict) -> Act | None:
+        """What :meth:`forward` does, for several calls with the same ε; ``None`` where only that serves."""
+        key = self.action_key
+        if self.spec is None or not isinstance(key, str):
+            return None
+        spec: Any = self.spec[key]
+        if (
+            exploration_type() not in (ExplorationType.RANDOM, None)
+            or type(spec) is not Categorical
+            or spec.shape
+            or spec.mask is not None
+            or spec.space.n < 1
+            or self.action_mask_key is not None
+            or spec.device != tensordict.device
+            or self.eps.device != tensordict.device
+            or self._forward_hooks
+            or self._forward_pre_hooks
+        ):
+            return None
+        eps, shape, count, dtype = self.eps, tensordict.shape, spec.space.n, spec.dtype
+
+        def act(entries: dict[str, Any]) -> None:
+            explores = torch.rand(shape) < eps
+            entries[key] = torch.where(
+                explores, torch.randint(0, count, shape, dtype=dtype), entries[key]
+            )
+
+        return act
+
+
 class PolicySequence(TensorDictSequential):
     """A :class:`~tensordict.nn.TensorDictSequential` that hands the tensordict straight to its modules.
 
@@ -126,6 +250,47 @@ class PolicySequence(TensorDictSequential):
         tensor([-2., -2.])
     """
 
+    def _is_direct(self) -> bool:
+        return (
+            is_fast()
+            and self.inplace in (None, True)
+            and not self._select_before_return
+            and not self.partial_tolerant
+            and not skip_existing()
+        )
+
+    def prepared(self, tensordict: TensorDict) -> Callable[[TensorDict], None] | None:
+        """What :meth:`forward` does without gradients, for the steps between two updates.
+
+        What does not change between them is looked up once: kernels in their order, keys, specs, checks.
+
+        Args:
+            tensordict (TensorDict): an example of what it is called with, on the CPU.
+
+        Returns:
+            callable: writes into a tensordict like this one; ``None`` where only ``forward`` serves.
+        """
+        if not self._is_direct() or self._forward_hooks or self._forward_pre_hooks:
+            return None
+        steps: list[tuple[Act | None, nn.Module]] = []
+        for module in self._module_iter():
+            act = None
+            if isinstance(module, GreedyActor | DirectEGreedy):
+                act = module.prepared(tensordict)
+            elif isinstance(module, TensorDictModule) and module.inplace is True:
+                act = _prepared_output(module, tensordict)
+            steps.append((act, module))
+
+        def run(tensordict: TensorDict) -> None:
+            entries = tensordict._tensordict
+            for act, module in steps:
+                if act is not None:
+                    act(entries)
+                else:
+                    module(tensordict)
+
+        return run
+
     @dispatch(auto_batch_size=False)
     def forward(
         self,
@@ -134,15 +299,7 @@ class PolicySequence(TensorDictSequential):
         **kwargs: Any,
     ) -> TensorDictBase:
         """Runs the modules one after the other, each writing into ``tensordict``."""
-        if (
-            not is_fast()
-            or tensordict_out is not None
-            or kwargs
-            or self.inplace not in (None, True)
-            or self._select_before_return
-            or self.partial_tolerant
-            or skip_existing()
-        ):
+        if tensordict_out is not None or kwargs or not self._is_direct():
             return super().forward(tensordict, tensordict_out, **kwargs)
         for module in self._module_iter():
             if is_plain(module) and module.inplace is True and len(module.out_keys) == 1:

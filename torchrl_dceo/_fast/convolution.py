@@ -21,10 +21,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["fused_conv_net"]
+__all__ = ["PreparedNetwork", "fused_conv_net", "prepared_conv_net", "prepared_network"]
 
 _threshold_backward_ = torch.ops.aten.threshold_backward.grad_input
 
@@ -140,24 +140,33 @@ def first_columns(images: Tensor, geometry: Geometry) -> Tensor:
     return rows.view(-1, images.shape[1] * kernel * kernel)
 
 
+def kernel_matrices(
+    scale: Tensor | float, geometry: Geometry, parameters: Sequence[Tensor]
+) -> list[Tensor]:
+    """The kernels of the convolutions as matrices, in the order in which windows are gathered."""
+    first = parameters[0].reshape(geometry.kernels[0][0], -1)
+    # Its few weights are scaled, not the many pixels.
+    matrices = [first if isinstance(scale, float) and scale == 1.0 else first * scale]
+    for i, windows in enumerate(geometry.windows[1:], 1):
+        weight = parameters[2 * i]
+        matrices.append(weight.reshape(-1).index_select(0, windows.kernel).view(len(weight), -1))
+    return matrices
+
+
 def forward_layers(
     columns: Tensor,
     batch: int,
-    scale: Tensor | float,
     geometry: Geometry,
+    matrices: Sequence[Tensor],
     parameters: Sequence[Tensor],
     saved: list[Tensor] | None,
 ) -> Tensor:
     """All layers, from the first windows on; what :func:`backward_layers` needs is appended to ``saved``."""
     hidden, convolutions = columns, len(geometry.windows)
-    for i, windows in enumerate(geometry.windows):
-        weight, bias = parameters[2 * i : 2 * i + 2]
-        out, channels = weight.shape[:2]
-        if i == 0:
-            # Its few weights are scaled, not the many pixels.
-            matrix = weight.reshape(out, -1) * scale
-        else:
-            matrix = weight.reshape(-1).index_select(0, windows.kernel).view(out, -1)
+    for i, (windows, matrix) in enumerate(zip(geometry.windows, matrices, strict=True)):
+        bias = parameters[2 * i + 1]
+        if i:
+            channels = geometry.kernels[i][1]
             columns = hidden.view(batch, -1, channels).index_select(1, windows.rows)
             columns = columns.view(-1, matrix.shape[1])
         hidden = affine(columns, matrix, bias, relu=True)
@@ -239,7 +248,39 @@ def _features(
     kernels = tuple(weight.shape for weight in parameters[: 2 * len(strides) : 2])
     geometry = geometry_of(pixels.shape[1:], kernels, strides)
     columns = first_columns(pixels.to(parameters[0].dtype), geometry)
-    return geometry, forward_layers(columns, len(pixels), scale, geometry, parameters, saved)
+    matrices = kernel_matrices(scale, geometry, parameters)
+    return geometry, forward_layers(columns, len(pixels), geometry, matrices, parameters, saved)
+
+
+def prepared_conv_net(
+    pixels: Tensor, scale: float, strides: tuple[int, ...], parameters: Sequence[Tensor]
+) -> Callable[[Tensor], Tensor]:
+    """:func:`fused_conv_net` without gradients, for several calls with the same weights and images like these.
+
+    The kernels are brought into their order once. The same numbers to the last bit.
+
+    Args:
+        pixels, scale, strides, parameters: those of :func:`fused_conv_net`.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo._fast.convolution import fused_conv_net, prepared_conv_net
+        >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Linear(72, 5))
+        >>> pixels = torch.rand(4, 3, 7, 7)
+        >>> with torch.no_grad():
+        ...     again = prepared_conv_net(pixels, 1.0, (2,), list(net.parameters()))
+        ...     torch.equal(again(pixels), fused_conv_net(pixels, 1.0, (2,), list(net.parameters())))
+        True
+    """
+    kernels = tuple(weight.shape for weight in parameters[: 2 * len(strides) : 2])
+    geometry = geometry_of(pixels.shape[1:], kernels, strides)
+    matrices, dtype = kernel_matrices(scale, geometry, parameters), parameters[0].dtype
+
+    def run(pixels: Tensor) -> Tensor:
+        columns = first_columns(pixels.to(dtype), geometry)
+        return forward_layers(columns, len(pixels), geometry, matrices, parameters, None)
+
+    return run
 
 
 def fused_conv_net(
@@ -270,3 +311,39 @@ def fused_conv_net(
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
         return _FusedConvNet.apply(pixels, scale, strides, *parameters)
     return _features(pixels, scale, strides, parameters, None)[1]
+
+
+class PreparedNetwork:
+    """Mixin of a network that can do once what is the same in all calls between two updates."""
+
+    def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """The network without gradients, with its weights as they are, for images like these.
+
+        Args:
+            pixels (Tensor): an example of its input.
+
+        Returns:
+            callable: gives the same numbers to the last bit; ``None`` where only ``forward`` serves.
+        """
+        raise NotImplementedError
+
+
+def prepared_network(network: nn.Module, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """What :meth:`PreparedNetwork.prepared` of a network returns; ``None`` for others, and where somebody looks on.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo._fast.convolution import prepared_network
+        >>> prepared_network(torch.nn.Flatten(), torch.zeros(1, 3, 19, 19)) is None
+        True
+    """
+    if (
+        not isinstance(network, PreparedNetwork)
+        or network._compiled_call_impl is not None
+        or network._forward_hooks
+        or network._forward_pre_hooks
+        or network._backward_hooks
+        or network._backward_pre_hooks
+    ):
+        return None
+    return network.prepared(pixels)

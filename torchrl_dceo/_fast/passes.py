@@ -25,6 +25,7 @@ from torchrl_dceo._fast.convolution import (
     first_columns,
     forward_layers,
     geometry_of,
+    kernel_matrices,
 )
 
 __all__ = [
@@ -290,8 +291,8 @@ class Passes:
             network.output = forward_layers(
                 columns,
                 total,
-                network.scale,
                 network.geometry,
+                kernel_matrices(network.scale, network.geometry, network.parameters),
                 network.parameters,
                 network.saved if network.learned else None,
             )

@@ -20,13 +20,18 @@ from torchrl.envs import (
 )
 from torchrl.envs.utils import set_exploration_type
 
+from torchrl_dceo._fast.actors import PolicySequence
+
 __all__ = ["CompleteSteps", "DirectRollout", "reason_against"]
 
 Entries = dict[str, Any]
+_SILENT = (InitTracker, RewardSum, TensorDictPrimer)
 
 
 class CompleteSteps:
     """Mixin of an environment whose ``_step`` returns every entry of its specs, in their shapes and dtypes.
+
+    Where one of its flags is true, ``done`` is.
 
     What :meth:`torchrl.envs.EnvBase.step` does around such a step (completing flags, checking rewards) changes
     nothing, and may be left out.
@@ -68,6 +73,9 @@ class DirectRollout:
         self._transforms = [_stepper(transform) for transform in _chain(env)]
         self._left_out = {"next", "_reset", *env.done_keys, *env.reward_keys}
         self._rewards = set(env.reward_keys)
+        # Others than these may set a flag and not ``done``.
+        silent = all(type(transform) in _SILENT for transform in _chain(env))
+        self._flags: list[Any] = ["done"] if silent else env.done_keys
 
     @torch.no_grad()
     def __call__(self) -> TensorDict:
@@ -75,11 +83,17 @@ class DirectRollout:
         collector, steps = self._collector, []
         policy = collector._wrapped_policy
         with set_exploration_type(collector.exploration_type):
+            act = None
+            if isinstance(policy, PolicySequence) and type(collector._carrier) is TensorDict:
+                act = policy.prepared(collector._carrier)
             for _ in range(collector.frames_per_batch):
                 carrier = collector._carrier
-                output = policy(carrier)
-                if output is not carrier:
-                    carrier.update(output, keys_to_update=collector._policy_output_keys)
+                if act is not None:
+                    act(carrier)
+                else:
+                    output = policy(carrier)
+                    if output is not carrier:
+                        carrier.update(output, keys_to_update=collector._policy_output_keys)
                 collector._carrier = self._step(carrier)
                 steps.append(carrier)
         return _stacked(steps, len(self._env.batch_size))
@@ -105,7 +119,7 @@ class DirectRollout:
         onward.update((key, value) for key, value in entries.items() if key not in self._rewards)
         state = TensorDict._new_unsafe(onward, batch_size=carrier.batch_size, device=carrier.device)
         # Any of the flags, as in TorchRL: it looks at all of them again if there is one.
-        if any(bool(entries[key].any()) for key in self._env.done_keys):
+        if any(bool(entries[key].any()) for key in self._flags):
             return self._env.maybe_reset(state)
         return state
 

@@ -9,10 +9,9 @@ from typing import Literal
 from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torchrl.envs import EnvBase
-from torchrl.modules import EGreedyModule
 from torchrl.objectives import LossModule
 
-from torchrl_dceo._fast.actors import PolicySequence
+from torchrl_dceo._fast.actors import DirectEGreedy, PolicySequence
 from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import assemble, make_main_learner
 from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
@@ -50,7 +49,7 @@ def make_greedy_agent(
         state_keys (sequence of NestedKey): what they read of each state besides the observation.
     """
     actor, loss = main
-    explorer = EGreedyModule(
+    explorer = DirectEGreedy(
         env.action_spec_unbatched,
         eps_init=config.eps_init,
         eps_end=config.eps_end,

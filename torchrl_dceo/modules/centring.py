@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from tensordict.nn import dispatch
 from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor, nn
 
+from torchrl_dceo._fast.convolution import PreparedNetwork, prepared_network
 from torchrl_dceo._fast.passes import Form, inner_form
 from torchrl_dceo.modules.rewards import KeyedModule
 
@@ -20,7 +21,7 @@ __all__ = ["Centred", "CentringFit"]
 _BUFFERS = ("centre", "scale")
 
 
-class Centred(nn.Module):
+class Centred(nn.Module, PreparedNetwork):
     r"""A network on images of which a mean image is subtracted: :math:`\text{net}((x - \bar x) / \sigma)`.
 
     In a grid world a state differs from the next in two pixels, and from all others in no more; the walls are the same
@@ -67,6 +68,17 @@ class Centred(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps images ``[*, C, H, W]``, in the units that the statistics were taken in, to the network's output."""
         return self.network((pixels - self.centre) * self.scale)
+
+    def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """Its network, on centred images."""
+        centre, scale = self.centre, self.scale
+        if type(self).forward is not Centred.forward:
+            return None
+        if torch.result_type(pixels, centre) != centre.dtype:
+            return None
+        # An example of centred images.
+        run = prepared_network(self.network, centre.expand(pixels.shape))
+        return None if run is None else lambda pixels: run((pixels - centre) * scale)
 
     def fused_form(self, entries: dict[str, Any]) -> Form | None:
         """That of its network, on centred images."""

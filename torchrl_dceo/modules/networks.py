@@ -15,7 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from torchrl_dceo._fast import is_fast
-from torchrl_dceo._fast.convolution import fused_conv_net
+from torchrl_dceo._fast.convolution import (
+    PreparedNetwork,
+    fused_conv_net,
+    prepared_conv_net,
+    prepared_network,
+)
 from torchrl_dceo._fast.passes import Form, inner_form
 
 __all__ = [
@@ -39,7 +44,7 @@ _LARGE = 2**18
 _LARGE_IMAGE = 2**13
 
 
-class ConvNet(nn.Module):
+class ConvNet(nn.Module, PreparedNetwork):
     """A convolutional network for images of any leading batch shape, ``uint8`` or float.
 
     TorchRL's own ``ConvNet`` has no ``uint8`` scaling and guesses its flattened width at the first call; here the
@@ -141,6 +146,27 @@ class ConvNet(nn.Module):
         return (
             features if pixels.ndim == 4 else features.view(*pixels.shape[:-3], features.shape[-1])
         )
+
+    def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """The fused layers with their kernels in order, for images like these."""
+        images = pixels if pixels.ndim == 4 else pixels.reshape(-1, *pixels.shape[-3:])
+        dtype, is_float = self._weighted[0].weight.dtype, images.is_floating_point()
+        if (
+            self._is_padded
+            or not self.fused
+            or type(self).forward is not ConvNet.forward
+            or not self._is_fusible(images)
+            or (is_float and images.dtype != dtype)
+        ):
+            return None
+        parameters = [p for layer in self._weighted for p in (layer.weight, layer.bias)]
+        run = prepared_conv_net(
+            images, 1.0 if is_float else 1 / 255, self._strides, cast("list[Tensor]", parameters)
+        )
+        if pixels.ndim == 4:
+            return run
+        shape, batch = images.shape[1:], pixels.shape[:-3]
+        return lambda pixels: run(pixels.reshape(-1, *shape)).view(*batch, -1)
 
     def _run_layers(self, images: Tensor, dtype: torch.dtype, is_float: bool) -> Tensor:
         order = torch.preserve_format
@@ -305,7 +331,7 @@ class OptionNet(nn.Module):
         """How many rows an option has in each parameter that is divided among the options, by the parameter's name."""
 
 
-class MultiHeadNet(OptionNet):
+class MultiHeadNet(OptionNet, PreparedNetwork):
     """One trunk, ``num_heads`` heads: the output of any network, reshaped to ``[*, num_heads, *head_shape]``.
 
     The last linear layer of the network is the heads. The options share their features and differ in what
@@ -342,6 +368,13 @@ class MultiHeadNet(OptionNet):
         """That of its network: the reshape is left to the reader."""
         own = type(self).forward is MultiHeadNet.forward
         return inner_form(self, "network", entries) if own else None
+
+    def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """Its network, and the reshape."""
+        own = type(self).forward is MultiHeadNet.forward
+        run = prepared_network(self.network, pixels) if own else None
+        shape = (-1, *self.head_shape[1:])
+        return None if run is None else lambda pixels: run(pixels).unflatten(-1, shape)
 
     def rows_per_option(self) -> dict[str, int]:
         """The last linear layer, if it is the heads."""

@@ -12,6 +12,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.data import Categorical, Composite, OneHot, TensorSpec
 
+from torchrl_dceo._fast.convolution import PreparedNetwork, prepared_network
 from torchrl_dceo._fast.passes import Form, inner_form
 
 __all__ = ["OptionHead", "OptionQValueActor", "action_leaf", "averaged"]
@@ -30,7 +31,7 @@ def action_leaf(spec: TensorSpec, action_key: NestedKey = "action") -> Categoric
     return spec
 
 
-class OptionHead(nn.Module):
+class OptionHead(nn.Module, PreparedNetwork):
     """Runs an option network and checks that its output has the right options and actions.
 
     Args:
@@ -57,12 +58,21 @@ class OptionHead(nn.Module):
 
     def forward(self, *observations: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Returns the values ``[*, N, A]``, the first of what the actor writes."""
+        return self._values(self.module(*observations))
+
+    def _values(self, output: Tensor) -> Tensor:
         return self._checked(
-            self.module(*observations),
+            output,
             (self.num_options, self.num_actions),
             "options, actions",
             "build it with MultiHeadNet or StackedNet",
         )
+
+    def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """Its network and the check."""
+        own = type(self).forward is OptionHead.forward
+        run = prepared_network(self.module, pixels) if own else None
+        return None if run is None else lambda pixels: self._values(run(pixels))
 
     def fused_form(self, entries: dict[str, Any]) -> Form | None:
         """That of its network, if all that it adds is the check."""

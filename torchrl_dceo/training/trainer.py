@@ -352,7 +352,7 @@ class Trainer(Resumable):
             self._save_best()
 
     def _show(self, bar: ProgressLine, force: bool = False) -> None:
-        if not self.config.progress:
+        if not bar.is_due(force=force):
             return
         shown = {name: self.last_row[name] for name in _SHOWN if name in self.last_row}
         eps = float(self.agent.explorer.eps)
@@ -403,9 +403,8 @@ class Trainer(Resumable):
             follow_map(self.eval_env, self.env)
             # A generator of its own for each evaluation: training is the same whatever is evaluated, and there is
             # nothing to save.
-            generator = torch.Generator().manual_seed(
-                (self.config.seed << 32) + self.counters.frames
-            )
+            seed = ((self.config.seed << 32) + self.counters.frames) % 2**63
+            generator = torch.Generator().manual_seed(seed)
             found = evaluate(
                 self.agent.policy, self.eval_env, eps=self.config.eval_eps, generator=generator
             )

@@ -253,12 +253,16 @@ class ProgressLine:
         self.label = "" if alone else label
         self._live = alone and self.stream.isatty()
 
+    def is_due(self, *, force: bool = False) -> bool:
+        """Whether an update would show anything now: its numbers may be on an accelerator, which would have to stop."""
+        wait = 0.1 if self._live else 60.0
+        return self.enabled and (force or time.monotonic() - self._last >= wait)
+
     def update(self, frames: int, numbers: dict[str, float], *, force: bool = False) -> None:
         """Shows the state of the run, at most ten times a second on a terminal."""
-        now = time.monotonic()
-        if not self.enabled or (not force and now - self._last < (0.1 if self._live else 60.0)):
+        if not self.is_due(force=force):
             return
-        self._last = now
+        now = self._last = time.monotonic()
         rate = (frames - self.start) / max(now - self._began, 1e-9)
         left = (self.total - frames) / rate if rate > 0 else float("nan")
         filled = round(24 * frames / max(self.total, 1))
