@@ -183,7 +183,8 @@ def test_rainbow_dceo_weighs_orthogonality_as_the_authors_do():
         (["option_prob=0.5"], ("agent", "option_prob"), 0.5),
         (["option_prob=0.5", "agent.option_prob=0.4"], ("agent", "option_prob"), 0.4),
         (["agent=diayn", "num_options=4"], ("agent", "num_options"), 4),
-        (["agent=dceo", "num_options=4"], ("agent", "num_options"), 5),  # of skills, not of f
+        (["agent=dceo", "num_options=4"], ("agent", "num_options"), 4),
+        (["agent=dceo", "env=gym"], ("agent", "num_options"), 5),  # a recipe's is that of skills
         (["agent=cic", "discovery_frames=70"], ("agent", "discovery_frames"), 70),
     ],
 )

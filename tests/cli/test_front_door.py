@@ -86,6 +86,14 @@ def test_the_stored_settings_are_the_same_and_have_no_interpolation(tmp_path):
     parse(stored)
 
 
+@pytest.fixture(scope="module")
+def run_by_command(tmp_path_factory):
+    """A run of 100 frames, for those that leave it as it is."""
+    folder = tmp_path_factory.mktemp("by_command") / "run"
+    assert by_command(folder, 100).returncode == 0
+    return folder
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -102,9 +110,8 @@ def test_the_stored_settings_are_the_same_and_have_no_interpolation(tmp_path):
         (["seed=5"], "belongs to another configuration: .*seed is 3 there and 5 here"),
     ],
 )
-def test_a_run_of_something_else_is_not_resumed(words, sentence, tmp_path):
-    folder = tmp_path / "run"
-    assert by_command(folder, 100).returncode == 0
+def test_a_run_of_something_else_is_not_resumed(words, sentence, run_by_command):
+    folder = run_by_command
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.csv")}
     refused = by_command(folder, 200, *words, resume=True)
     assert refused.returncode == 1
@@ -113,11 +120,10 @@ def test_a_run_of_something_else_is_not_resumed(words, sentence, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.csv")} == before
 
 
-def test_another_recipe_is_refused(tmp_path):
-    assert by_command(tmp_path / "run", 100).returncode == 0
+def test_another_recipe_is_refused(run_by_command, tmp_path):
     call = [sys.executable, "-W", "ignore", str(ROOT / "recipes" / "maze.py")]
     refused = subprocess.run(
-        [*call, f"resume={tmp_path / 'run'}"], cwd=tmp_path, capture_output=True, text=True
+        [*call, f"resume={run_by_command}"], cwd=tmp_path, capture_output=True, text=True
     )
     assert refused.returncode == 1 and "has env=nine_rooms, not env=maze" in refused.stderr
     assert not (tmp_path / "runs").exists()
@@ -220,9 +226,7 @@ def test_continuous_actions_on_the_command_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentences"),
     [
-        (["agent=dceo_two_phase", "option_prob=0.5"],
-         ["option_prob=0.5 is not read by dceo_two_phase, which has a value of its own (0.9): "
-          "set agent.option_prob=0.5"]),
+        (["agent=dceo_two_phase", "option_prob=0.5"], []),
         (["agent=ddqn", "discovery_frames=90"],
          ["discovery_frames=90 is not read by ddqn, which has no such setting"]),
         (["agent=ez_greedy,rnd", "option_prob=0.5"],
@@ -233,6 +237,37 @@ def test_continuous_actions_on_the_command_line(tmp_path, monkeypatch):
 def test_a_setting_that_an_agent_does_not_read_is_named(words, sentences, capsys):
     command.check(words)
     assert capsys.readouterr().err.splitlines() == [f"dceo train: {each}" for each in sentences]
+
+
+def test_what_the_command_line_gives_goes_before_an_agents_own_value():
+    own = compose(["agent=dceo_two_phase"])["agent"]
+    given = compose(["agent=dceo_two_phase", "option_prob=0.5", "num_options=3"])["agent"]
+    assert (own["option_prob"], given["option_prob"], given["num_options"]) == (0.9, 0.5, 3)
+    both = compose(["agent=dceo_two_phase", "option_prob=0.5", "agent.option_prob=0.7"])["agent"]
+    assert both["option_prob"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["agent=ddqn,dceo"], "agent=ddqn,dceo gives several values: add --multirun"),
+        (["total_frames=inf"], "total_frames must be a finite number, got inf"),
+        (["total_frames=[1]"], "total_frames must be int, got [1]"),
+        (["seed=99999999999999999999"], "seed must lie in [0, 4611686018427387904], got"),
+        (["env.room_size=100000"], "the map has 300004 x 300004 cells, and 250,000 are allowed"),
+        (["env.max_steps=abc"], "NineRooms cannot be built with max_steps='abc': TypeError: "),
+        (["run_dir=/proc/x"], "/proc/x cannot be made (No such file or directory): choose"),
+        (["run_dir=a_file"], "a_file cannot be made (File exists): choose another run_dir"),
+        (["run_dir=a_file/x"], "a_file/x lies in no directory: choose another run_dir"),
+    ],
+)
+def test_what_a_hurried_user_writes_gets_one_sentence(words, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a_file").touch()
+    with pytest.raises(SystemExit) as end:
+        command.main(["env=nine_rooms", *words])
+    assert sentence in str(end.value) and "\n" not in str(end.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a_file"]
 
 
 @pytest.mark.parametrize("learning_starts", [0, 1])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -24,6 +26,7 @@ from torchrl_dceo.envs import (
     set_env_state,
 )
 from torchrl_dceo.envs.grid.layouts import parse_layout
+from torchrl_dceo.envs.gym import _close_all
 
 MAP = "S..\n.#.\n..G"
 OBJECT_WORLDS = ["EscapeRoom", "RoomsWithObstacles", "ObstructedKey"]
@@ -203,6 +206,10 @@ class TestWhatIsBuilt:
             assert isinstance(env.base_env, ParallelEnv)
             data = _walk(env, 20)
             assert data["next", "state_id"].equal(_walk(serial, 20)["next", "state_id"])
+            # Ctrl-C and a cluster's SIGTERM go to workers too, which the process that trains has yet to save.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                for worker in env.base_env._workers:
+                    os.kill(worker.pid, number)
             saved = get_env_state(env)
             serial.reset()
             set_env_state(serial, saved)
@@ -210,8 +217,10 @@ class TestWhatIsBuilt:
             env.reset()
             set_env_state(env, saved)
             assert all(v.equal(saved[k]) for k, v in get_env_state(env).items())
+            workers = list(env.base_env._workers)
         finally:
-            env.close(raise_if_closed=False)
+            _close_all()  # what Python does at its end, which would wait for them otherwise
+        assert env.base_env.is_closed and not any(worker.is_alive() for worker in workers)
 
     def test_environments_share_the_counts_they_are_given(self):
         counts = Coverage(237)

@@ -4,7 +4,10 @@ import fcntl
 import functools
 import io
 import multiprocessing
+import os
 import pickle
+import signal
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from torchrl_dceo.envs import (
     StateCounts,
     find_transform,
     num_states,
+    transforms,
 )
 from torchrl_dceo.envs.transforms import SharedTable
 
@@ -119,6 +123,13 @@ def _add_one(table, about_to_add):
     table.add(torch.ones(1, dtype=torch.int64))
 
 
+def _hold_a_table(ready):
+    table = SharedTable(3)
+    ready.set()
+    signal.pause()
+    del table
+
+
 def _make_counted_cube(transform):
     return TransformedEnv(_cube(coverage=True, max_steps=50), transform.clone())
 
@@ -159,6 +170,29 @@ class TestSharing:
         assert name.exists()
         del table
         assert not name.exists()
+
+    def test_file_of_a_killed_process_goes_with_the_next_table(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        context = multiprocessing.get_context("fork")
+        ready = context.Event()
+        worker = context.Process(target=_hold_a_table, args=(ready,))
+        worker.start()
+        assert ready.wait(60)
+        (killed,) = tmp_path.iterdir()
+        foreign = tmp_path / "torchrl_dceo_notes.counts"
+        foreign.write_text("somebody's own")
+        transforms._remove_orphans.cache_clear()
+        table = SharedTable(3)
+        assert killed.exists()  # its process is alive
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.join()
+        transforms._remove_orphans.cache_clear()
+        other = SharedTable(3)
+        assert {path.name for path in tmp_path.iterdir()} == {
+            foreign.name,
+            Path(table._name).name,
+            Path(other._name).name,
+        }
 
     def test_workers_of_a_collector_share_the_table(self):
         counts = StateCounts(385)

@@ -113,3 +113,28 @@ class Countdown(gymnasium.Env):
     def step(self, action):
         self.steps += 1
         return np.full(1, self.steps, np.float32), 1.0, self.steps == 4, False, {}
+
+
+def out_of_order():
+    raise RuntimeError("no licence was found\nask for one")
+
+
+def nothing():
+    return None
+
+
+class NoReset(Countdown):
+    """Cannot be reset."""
+
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("the server does not answer")
+
+
+class Blind(Countdown):
+    """Shows nothing."""
+
+    observation_space = spaces.Box(0, 10, (0,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(0, np.float32), {}

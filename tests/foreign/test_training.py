@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from foreign.never_seen import Meadow, MeadowDictionary, MeadowFloats, Ring
 from torchrl.envs import CatFrames, GymEnv, RewardSum, SerialEnv, TransformedEnv
 
 from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.cli.train import check
 from torchrl_dceo.envs import make_env, prepare_env, saves_state
 from torchrl_dceo.training import load_agent, train
 
@@ -209,3 +211,19 @@ def test_the_command_line_refuses_what_is_not_supported(tmp_path):
         "continuous actions of shape [1] are not supported: supported are discrete actions" in err
     )
     assert not (tmp_path / "run" / "progress.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "sentence"),
+    [
+        ("foreign.odd:out_of_order", "RuntimeError: no licence was found (odd.py, line "),
+        ("foreign.odd:NoReset", "RuntimeError: the server does not answer (odd.py, line "),
+        ("foreign.odd:nothing", "an environment must be TorchRL's EnvBase, gymnasium.Env or"),
+        ("foreign.odd:Blind", "this environment has no observation that a network could read"),
+    ],
+)
+def test_an_environment_that_cannot_be_built_gets_one_sentence(entry_point, sentence):
+    words = ["env=gym", "env.id=null", f"env.entry_point={entry_point}"]
+    with pytest.raises(SystemExit, match=re.escape(sentence)) as end:
+        check(words)
+    assert "\n" not in str(end.value)

@@ -564,6 +564,23 @@ MACHINE = [
         (_COMMAND + "test_a_dead_process_of_a_parallel_environment_is_named",),
     ),
     Mutation(
+        "workers of a ParallelEnv end by a signal to the whole group",
+        "envs/gym.py",
+        "            signal.signal(signal.SIGTERM, signal.SIG_IGN)\n",
+        "            pass\n",
+        ("envs/test_factory.py::TestWhatIsBuilt::test_parallel_processes",),
+    ),
+    Mutation(
+        "the tables of killed processes stay",
+        "envs/transforms.py",
+        "                path.unlink(missing_ok=True)\n\n\ndef _is_alive",
+        "                pass\n\n\ndef _is_alive",
+        (
+            "envs/test_transforms.py::TestSharing"
+            "::test_file_of_a_killed_process_goes_with_the_next_table",
+        ),
+    ),
+    Mutation(
         "an agent for other observations is not refused",
         _TRAINER,
         "    except (RuntimeError, KeyError, ValueError) as error:\n        batch",
@@ -675,8 +692,8 @@ CRAFTED = [
     Mutation(
         "a map of any size is built",
         "envs/grid/layouts.py",
-        "        if self.height * self.width > LARGEST_MAP:\n",
-        "        if False:\n",
+        "    if height * width > LARGEST_MAP:\n",
+        "    if False:\n",
         ("envs/test_layouts.py",),
     ),
     Mutation(

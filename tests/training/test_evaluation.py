@@ -9,7 +9,7 @@ from training_runs import difference, final_state, rows
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
-from torchrl_dceo.training import TrainConfig
+from torchrl_dceo.training import TrainConfig, train
 from torchrl_dceo.training.evaluation import evaluate
 
 # Half of the random walks of 20 steps meet the goal.
@@ -141,3 +141,11 @@ def test_a_resumed_run_evaluates_as_the_whole_one(runs, tmp_path):
     assert len({row["eval_return"] for row in rows(tmp_path / "whole")}) > 2
     whole, halves = (final_state(tmp_path / name) for name in ("whole", "halves"))
     assert difference(whole, halves) is None
+
+
+def test_a_large_seed_evaluates():
+    env = make_env("NineRooms", room_size=3, batch_size=2, seed=0)
+    agent = make_agent("ddqn", env, batch_size=4)
+    large = {"total_frames": 20, "learning_starts": 10, "log_period": 10, "eval_period": 10}
+    row = train(agent, env, **large, eval_episodes=2, seed=2**62, progress=False)
+    assert row["eval_return"] >= 0

@@ -117,14 +117,22 @@ def as_dict(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     if agent["name"] not in AGENTS:
         return settings  # parse refuses it
     config_class = AGENTS[agent["name"]].config
+    for name in SHARED:
+        # A value of the agent's own goes before a recipe's, but not before the command line's.
+        if name in given and name in agent and f"agent.{name}" not in given:
+            agent[name] = container[name]
+    try:
+        total_frames = int(settings["total_frames"])
+    except (TypeError, ValueError, OverflowError):
+        return settings  # parse refuses it
     chosen = preset_settings(
         settings["preset"],
         config_class,
         env_kind(settings["env"]["name"]),
-        total_frames=int(settings["total_frames"]),
+        total_frames=total_frames,
     )
     # What the command line gives for all agents that take it from their environment is given, too.
-    given_to_agent = {name for name in environment_fields(config_class) if name in given}
+    given_to_agent = {name for name in SHARED if name in given}
     given_to_agent |= {name.removeprefix("agent.") for name in given if name.startswith("agent.")}
     agent |= {k: v for k, v in chosen.agent.items() if k not in given_to_agent}
     settings["env"] |= {k: v for k, v in chosen.env.items() if f"env.{k}" not in given}
@@ -157,19 +165,16 @@ def not_read(overrides: Sequence[str], agent: dict[str, Any]) -> list[str]:
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose, not_read
-        >>> not_read(["option_prob=0.5"], compose(["agent=dceo_two_phase"])["agent"])
-        ['option_prob=0.5 is not read by dceo_two_phase, which has a value of its own (0.9): set agent.option_prob=0.5']
+        >>> not_read(["option_prob=0.5"], compose(["agent=ddqn"])["agent"])
+        ['option_prob=0.5 is not read by ddqn, which has no such setting']
         >>> not_read(["option_prob=0.5"], compose(["agent=dceo"])["agent"])
         []
     """
-    read = environment_fields(AGENTS[agent["name"]].config)
     found = []
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
-        if key in SHARED and key not in read:
-            own = f"has a value of its own ({agent.get(key)}): set agent.{key}={value}"
-            why = own if key in agent else "has no such setting"
-            found.append(f"{key}={value} is not read by {agent['name']}, which {why}")
+        if key in SHARED and key not in agent:
+            found.append(f"{key}={value} is not read by {agent['name']}, which has no such setting")
     return found
 
 

@@ -20,12 +20,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from torchrl_dceo._fast import tune_process
-from torchrl_dceo.agents import AGENTS, make_agent
+from torchrl_dceo.agents import make_agent
 from torchrl_dceo.cli.config import (
     CONF,
     MISTAKES,
     SHARED,
     TRAIN,
+    RunSettings,
     as_dict,
     combinations,
     compose,
@@ -34,11 +35,15 @@ from torchrl_dceo.cli.config import (
     prepared,
 )
 from torchrl_dceo.envs import make_env, prepare_env
-from torchrl_dceo.settings import environment_fields
 from torchrl_dceo.training import Trainer
 from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.checkpoint.state import seed_generators
-from torchrl_dceo.training.errors import RunError, exit_with_a_sentence, run_errors
+from torchrl_dceo.training.errors import (
+    RunError,
+    exit_with_a_sentence,
+    own_line,
+    run_errors,
+)
 from torchrl_dceo.training.train import check_task, complete, make_trainer
 
 __all__ = ["build", "check", "main"]
@@ -93,17 +98,31 @@ def launch(
     is_flag = [word.startswith("-") or before in _FLAGS for before, word in pairs]
     overrides = [word for word, flag in zip(arguments, is_flag, strict=True) if not flag]
     flags = [word for word, flag in zip(arguments, is_flag, strict=True) if flag]
+    sweep = bool({"-m", "--multirun"} & set(flags))
     check(overrides)
+    several = [] if sweep else _several_values(overrides)
+    if several:
+        sys.exit(
+            f"{name}: {several[0]} gives several values: add --multirun to train with each of them"
+        )
     # Flags last: Hydra's parser takes all overrides in one place.
     words = [*prepared(overrides), *_hydra_directory(overrides, flags), *flags]
     saved = sys.argv
     sys.argv = [name, *words]
     try:
-        with _hydra_raises(sweep=bool({"-m", "--multirun"} & set(flags))), run_errors(Path.cwd()):
+        with _hydra_raises(sweep=sweep), run_errors(Path.cwd()):
             hydra.main(version_base="1.3", config_path=str(CONF), config_name=config)(program)()
     except RunError as error:
         # Hydra makes the directory of a run: on a full disk, or where nothing can be written.
         sys.exit(f"{name}: {error}")
+    except (OSError, ValueError) as error:
+        # What Hydra's logging meets there is the cause of its own error.
+        cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        sys.exit(
+            f"{name}: {cause.filename} cannot be made ({cause.strerror}): choose another run_dir"
+        )
     finally:
         sys.argv = saved
 
@@ -122,11 +141,16 @@ def _hydra_raises(*, sweep: bool) -> Iterator[None]:
         del os.environ[_FULL_ERROR]
 
 
+def _several_values(overrides: Sequence[str]) -> list[str]:
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return [str(override.input_line) for override in parsed if override.is_sweep_override()]
+
+
 def _hydra_directory(overrides: Sequence[str], flags: Sequence[str]) -> list[str]:
     """Where a run has a directory of its own, Hydra's files go there too; those of a sweep are beside each other."""
     given = dict(word.split("=", 1) for word in overrides if "=" in word)
     own = given.get("resume") or given.get("run_dir")
-    if own in (None, "null") or "hydra.run.dir" in given or {"-m", "--multirun"} & set(flags):
+    if own in (None, "", "null") or "hydra.run.dir" in given or {"-m", "--multirun"} & set(flags):
         return []
     return [f"hydra.run.dir={own}"]
 
@@ -145,13 +169,28 @@ def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
             # Environments of a sweep are mostly the same.
             if repr(settings["env"]) not in checked and not made.env.startswith(_SLOW):
                 checked.add(repr(settings["env"]))
-                env = make_env(made.env, **made.env_settings)
-                check_task(prepare_env(env))
-                env.close()
+                _check_env(made)
     except MISTAKES as error:
         sys.exit(f"{program}: {str(error).strip().splitlines()[0]}")
     for sentence in unread:
         print(f"{program}: {sentence}", file=sys.stderr)
+
+
+def _check_env(made: RunSettings) -> None:
+    """Builds the environment once; what the user's own code raises becomes a sentence with its line."""
+    try:
+        env = make_env(made.env, **made.env_settings)
+        check_task(prepare_env(env))
+        env.close()
+    except Exception as error:
+        line, kind = own_line(error), type(error).__name__
+        if isinstance(error, MISTAKES) and not line:
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in made.env_settings.items())
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{made.env} cannot be built with {given}: {kind}: {first}{line}"
+        ) from error
 
 
 def run(config: DictConfig) -> float:
@@ -255,7 +294,7 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
         elif key == "preset":
             _refuse(folder, "preset", stored.get("preset", "ours"), composed["preset"])
         elif key in SHARED:
-            if key in environment_fields(AGENTS[agent["name"]].config):
+            if key in agent:
                 agent[key] = value
         elif not key.startswith("hydra"):
             _set(stored, key.split("."), value, delete=override.is_delete())

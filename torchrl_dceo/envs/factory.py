@@ -14,7 +14,6 @@ from torchrl.envs import (
     Compose,
     EnvBase,
     InitTracker,
-    ParallelEnv,
     RewardClipping,
     RewardSum,
     SerialEnv,
@@ -27,7 +26,7 @@ from torchrl_dceo.envs.grid import maps
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.layouts import Layout
 from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
-from torchrl_dceo.envs.gym import make_gym_env
+from torchrl_dceo.envs.gym import make_gym_env, parallel_envs
 from torchrl_dceo.envs.transforms import Coverage, RowTransform, StateCounts, num_states
 from torchrl_dceo.settings import choices
 
@@ -107,7 +106,7 @@ def _side_by_side(
         return make()
     if len(batch_size) > 1:
         raise ValueError(f"{name} runs in one batch dimension, got batch_size {list(batch_size)}")
-    return (ParallelEnv if parallel else serial)(batch_size[0], make)
+    return (parallel_envs if parallel else serial)(batch_size[0], make)
 
 
 def _minigrid(name: str) -> _World:

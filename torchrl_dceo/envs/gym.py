@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import multiprocessing
+import signal
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
@@ -40,6 +45,7 @@ __all__ = [
     "OptionActionWrapper",
     "SerialWorlds",
     "make_gym_env",
+    "parallel_envs",
 ]
 
 
@@ -110,7 +116,7 @@ def make_gym_env(
     elif len(shape) > 1:
         raise ValueError(f"batch_size must have one dimension at most, got {list(shape)}")
     else:
-        base = (ParallelEnv if parallel else SerialEnv)(shape[0], make)
+        base = (parallel_envs if parallel else SerialEnv)(shape[0], make)
     base.set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
     env = prepare_env(base, observation=observation, layout=layout, reward_free=coverage)
     if not isinstance(env, PreparedEnv):
@@ -339,6 +345,51 @@ class SerialWorlds(SerialEnv):
         entries |= {"reward": torch.tensor(rewards, dtype=torch.float32).unsqueeze(-1)}
         entries |= {"done": ended | cut, "terminated": ended, "truncated": cut}
         return TensorDict(entries, self.batch_size, device=self.device)
+
+
+@dataclass
+class _InWorker:
+    """Builds an environment; in a worker process it also leaves signals to the process that trains."""
+
+    make: Callable[[], EnvBase]
+
+    def __call__(self) -> EnvBase:
+        if multiprocessing.parent_process() is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return self.make()
+
+
+_open: weakref.WeakSet[ParallelEnv] = weakref.WeakSet()
+
+
+def parallel_envs(num_workers: int, make: Callable[[], EnvBase]) -> ParallelEnv:
+    """``ParallelEnv`` whose processes end with the one that steps them, and not before.
+
+    Ctrl-C and a cluster's SIGTERM go to every process of a group: workers that died of it could not be saved any more,
+    and closing waits ten seconds for each. One that is still open when Python ends is closed then.
+
+    Args:
+        num_workers (int): how many.
+        make (callable): builds one environment.
+    """
+    env = ParallelEnv(num_workers, _InWorker(make))
+    # Registered after multiprocessing's own, hence called before it, which waits for workers to end by themselves.
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+    _open.add(env)
+    return env
+
+
+def _close_all() -> None:
+    for env in list(_open):
+        workers = [] if env.is_closed else list(env._workers)
+        try:
+            env.close(raise_if_closed=False)
+        except Exception:
+            # One of them is dead: the others would be waited for in vain.
+            for worker in workers:
+                worker.kill()
 
 
 class MiniGridWorldEnv(GymWorldEnv):

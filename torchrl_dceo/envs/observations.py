@@ -252,7 +252,7 @@ def _chosen_keys(
             f"masks of actions ({masks[0]!r}) are not supported, every action must be allowed in every state: "
             "prepare_env(env, observation=[…]) names the entries to read, without the mask"
         )
-    if not leaves:
+    if not any(spec.shape[num_batch:].numel() for spec in leaves.values()):
         raise ValueError("this environment has no observation that a network could read")
     for key in ("pixels", "observation"):
         if key in leaves:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import platform
 import tempfile
 import weakref
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -39,7 +43,8 @@ class SharedTable:
 
     Environments are sent to worker processes by pickle, which copies tensors in shared memory;
     a file is found again by its name. Additions hold the file's lock, so none is lost, in however
-    many processes of this machine. The file is removed when its creator lets go of the table.
+    many processes of this machine. The file is removed when its creator lets go of the table, or, if the creator was
+    killed, when the next process of this machine makes a table.
 
     Args:
         size (int): number of entries, all zero at first.
@@ -57,7 +62,8 @@ class SharedTable:
     def __init__(self, size: int) -> None:
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
-        handle, name = tempfile.mkstemp(prefix="torchrl_dceo_", suffix=".counts")
+        _remove_orphans()
+        handle, name = tempfile.mkstemp(prefix=f"{_prefix()}{os.getpid()}_", suffix=_SUFFIX)
         os.close(handle)
         # An empty file is removed first: the mapping creates it with the right size.
         os.unlink(name)
@@ -104,6 +110,36 @@ class SharedTable:
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedTable:
         # A copy of an environment counts in the same table, as a clone of a transform does.
         return self
+
+
+_SUFFIX = ".counts"
+
+
+def _prefix() -> str:
+    # Containers may share a folder for temporary files, but not their process numbers.
+    return f"torchrl_dceo_{zlib.crc32(platform.node().encode()):08x}_"
+
+
+@functools.cache
+def _remove_orphans() -> None:
+    """Removes the tables of processes that were killed; once a process."""
+    if fcntl is None:  # Windows, where asking for a process would end it
+        return
+    for path in Path(tempfile.gettempdir()).glob(f"{_prefix()}*{_SUFFIX}"):
+        creator = path.name.removeprefix(_prefix()).partition("_")[0]
+        if creator.isdigit() and not _is_alive(int(creator)):
+            with contextlib.suppress(OSError):  # another user's
+                path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's, or no number of a process
+        return True
+    return True
 
 
 def _remove(name: str, creator: int) -> None:

@@ -17,6 +17,10 @@ __all__ = [
     "TrainConfig",
 ]
 
+# What torch's generators take, less what evaluation and discovery add.
+_LARGEST_SEED = 2**62
+_MOST_FRAMES = 10**12
+
 
 @dataclass
 class TrainConfig:
@@ -72,6 +76,8 @@ class TrainConfig:
             ),
         )
         check_at_least(self, 0, ("learning_starts", "seed"))
+        check_between(self, ("seed",), high=_LARGEST_SEED)
+        check_between(self, ("total_frames", "replay_capacity"), low=1, high=_MOST_FRAMES)
         check_between(self, ("eval_eps",))
         if self.replay_dir is not None and self.replay_storage != "memmap":
             raise ValueError(

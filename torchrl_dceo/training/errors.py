@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ __all__ = [
     "RunRefused",
     "dead_worker",
     "exit_with_a_sentence",
+    "own_line",
+    "raised_here",
     "run_errors",
 ]
 
@@ -95,6 +98,9 @@ class RunInterrupted(RunError):
         self.exit_code = 128 + int(signal_number)
 
 
+_MISTAKES = (FileNotFoundError, FileExistsError, ImportError)
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -111,6 +117,10 @@ def _translated(error: Exception, run_dir: Path | None) -> RunError | None:
         return RunError(
             f"{place} cannot be written ({os.strerror(error.errno or 0)}): choose another run_dir or change its "
             "permissions"
+        )
+    if isinstance(error, MemoryError):
+        return RunError(
+            f"this machine has too little memory for the run ({error}): set a smaller replay_capacity, or total_frames"
         )
     if isinstance(error, NotADirectoryError):
         return RunError(f"{error.filename or run_dir} lies in no directory: choose another run_dir")
@@ -193,15 +203,15 @@ def exit_with_a_sentence(run_dir: str | os.PathLike[str] | None = None) -> Itera
     except RunError as error:
         sys.stderr.write(f"{start}{_one_line(error)}\n")
         sys.exit(error.exit_code)
-    except (ValueError, FileNotFoundError, FileExistsError, ImportError) as error:
-        # Settings that cannot be: their own sentence.
-        sys.stderr.write(f"{start}{_one_line(error)}\n")
-        _keep_traceback(folder)
-        sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write(f"{start}stopped by SIGINT\n")
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
+        if isinstance(error, _MISTAKES) or (isinstance(error, ValueError) and raised_here(error)):
+            # Settings that cannot be: their own sentence.
+            sys.stderr.write(f"{start}{_one_line(error)}\n")
+            _keep_traceback(folder)
+            sys.exit(1)
         sentence = f"{start}{type(error).__name__}: {_one_line(error)}"
         kept = _keep_traceback(folder)
         if kept is None:
@@ -228,6 +238,31 @@ def _termination(start: str) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def raised_here(error: BaseException) -> bool:
+    """Whether this package raised an error, in a sentence for its user; not Python, a library or the user's code.
+
+    Examples:
+        >>> from torchrl_dceo.envs import make_env
+        >>> from torchrl_dceo.training.errors import raised_here
+        >>> for build in (lambda: make_env("NineRoms"), lambda: int("x")):
+        ...     try:
+        ...         build()
+        ...     except ValueError as error:
+        ...         print(raised_here(error))
+        True
+        False
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.startswith(_PACKAGE)
+
+
+def own_line(error: BaseException) -> str:
+    """The last line of the user's own files that an error went through, `` (file, line n)``; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, *_LIBRARIES))]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def _one_line(error: Exception) -> str:

@@ -403,9 +403,8 @@ class Trainer(Resumable):
             follow_map(self.eval_env, self.env)
             # A generator of its own for each evaluation: training is the same whatever is evaluated, and there is
             # nothing to save.
-            generator = torch.Generator().manual_seed(
-                (self.config.seed << 32) + self.counters.frames
-            )
+            seed = ((self.config.seed << 32) + self.counters.frames) % 2**63
+            generator = torch.Generator().manual_seed(seed)
             found = evaluate(
                 self.agent.policy, self.eval_env, eps=self.config.eval_eps, generator=generator
             )

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ACTIONS", "LARGEST_MAP", "MOVES", "Cell", "Layout", "parse_layout"]
+__all__ = ["ACTIONS", "LARGEST_MAP", "MOVES", "Cell", "Layout", "check_map_size", "parse_layout"]
 
 Cell = tuple[int, int]
 
@@ -39,6 +39,22 @@ LARGEST_MAP = 250_000
 
 WALL, FLOOR, CLOSED = "#", ".", "X"
 _CHARACTERS = "#. SGX"
+
+
+def check_map_size(height: int, width: int) -> None:
+    """Refuses a map of more than :data:`LARGEST_MAP` cells, before it is made.
+
+    Examples:
+        >>> from torchrl_dceo.envs.grid.layouts import check_map_size
+        >>> check_map_size(1000, 1000)
+        Traceback (most recent call last):
+        ValueError: the map has 1000 x 1000 cells, and 250,000 are allowed: take a part of it, or smaller rooms
+    """
+    if height * width > LARGEST_MAP:
+        raise ValueError(
+            f"the map has {height} x {width} cells, and {LARGEST_MAP:,} are allowed: take a part of it, or smaller "
+            "rooms"
+        )
 
 
 def _named(noun: str, cells: Sequence[Cell]) -> str:
@@ -75,10 +91,7 @@ class Layout:
     goals: tuple[Cell, ...]
 
     def __post_init__(self) -> None:
-        if self.height * self.width > LARGEST_MAP:
-            raise ValueError(
-                f"the map has {self.height} x {self.width} cells, and {LARGEST_MAP:,} are allowed: take a part of it"
-            )
+        check_map_size(self.height, self.width)
         if not self.starts:
             raise ValueError("the map has no start: mark at least one floor cell with 'S'")
         for noun, cells in (("start", self.starts), ("goal", self.goals)):

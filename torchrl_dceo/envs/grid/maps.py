@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from torchrl_dceo.envs.grid.layouts import CLOSED, FLOOR, WALL, Cell, Layout
+from torchrl_dceo.envs.grid.layouts import CLOSED, FLOOR, WALL, Cell, Layout, check_map_size
 from torchrl_dceo.envs.grid.random_maps import random_maze
 from torchrl_dceo.settings import choices
 
@@ -60,6 +60,7 @@ def rooms(
             raise ValueError(f"{name} must be at least 1, got {value}")
     pitch = room_size + 1
     height, width = n_rows * pitch + 1, n_cols * pitch + 1
+    check_map_size(height, width)
     grid = [
         [WALL if r % pitch == 0 or c % pitch == 0 else FLOOR for c in range(width)]
         for r in range(height)

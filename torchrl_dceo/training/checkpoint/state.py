@@ -17,7 +17,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.data.persistence import copied
-from torchrl_dceo.envs import get_env_state, saves_state, set_env_state
+from torchrl_dceo.envs import env_recipe, get_env_state, saves_state, set_env_state
 from torchrl_dceo.training.checkpoint import Checkpoints
 from torchrl_dceo.training.checkpoint.run_directory import (
     RunDirectory,
@@ -170,6 +170,10 @@ def to_tensordict(state: dict[str, Any], batch_size: torch.Size) -> TensorDict:
 
 
 def _name(env: EnvBase) -> str:
+    recipe = env_recipe(env)
+    if recipe is not None:
+        made_from = recipe.made_from
+        return str(made_from.get("id") or made_from.get("entry_point") or made_from["name"])
     while isinstance(env, TransformedEnv):
         env = env.base_env
     return type(env).__name__
