@@ -52,4 +52,4 @@ def test_own_termination():
 def test_options_in_sb3():
     out = run("options_in_sb3.py")
     assert len(re.findall(r"option \d took \d+ steps", out)) == 4
-    assert "is not installed: pip install" in out or "its first actions" in out
+    assert "is not installed; run pip install" in out or "first actions of its policy" in out
