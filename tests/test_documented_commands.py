@@ -38,7 +38,7 @@ NOT_RUN = {
     r"^pip install (-c|-e|pre-commit)|^git clone|^python3? -m venv": "installs this checkout: done by make",
     r"--executor (slurm|ray)": "needs a cluster; the executors have tests of their own",
     r"collector=ray": "needs Ray's processes; tests/training/test_collection_ray.py starts them",
-    r"--preset paper": "weeks of processor time: its commands are checked when the catalogue is",
+    r"--size paper": "weeks of processor time: its commands are checked when the catalogue is",
     r"^make (test|test-all|bench|chaos|mutants|miniworld|browser|clean)": "this suite, or longer: a target",
     r"^(mkdocs|make docs|make site)": "builds the site, which has a job of its own",
     r"^python (research|benchmarks)/": "minutes to hours; their short forms are tests/research and tests/benchmarks",
@@ -118,12 +118,12 @@ def filled(line, finished, folder):
     line = re.sub(r"<run dir(ectory)?>(\.\.\.)?|<run>", str(run), line)
     line = re.sub(r"resume=runs/\S+", f"resume={run}", line)
     line = re.sub(r"^(dceo (?:evaluate|render|plot)) runs/\S+", rf"\1 {run}", line)
-    line = line.replace("results/<study>/<world>", "results/mine/nine_rooms")
-    line = re.sub(r"<(study|environment|world|name)>", "mine", line)
+    line = line.replace("results/<study>/<environment>", "results/mine/nine_rooms")
+    line = re.sub(r"<(study|environment|name)>", "mine", line)
     line = line.replace("/scratch/", f"{folder}/")
     (folder / "my_map.txt").write_text("#######\n#S..#.#\n#.#.#.#\n#....G#\n#######\n")
     if line.startswith("dceo study figure online"):
-        few = ["--preset", "smoke", "--agents", "ddqn", "--seeds", "0", "--no-figure"]
+        few = ["--size", "smoke", "--agents", "ddqn", "--seeds", "0", "--no-figure"]
         assert dceo(["study", "run", "online", *few]) == 0
     if "compare results/" in line and "collect" not in line:
         dceo(
@@ -135,7 +135,7 @@ def filled(line, finished, folder):
 def shortened(words):
     """The same with few frames; on a processor where there is no GPU, after the sentence that says so."""
     if words[0] == "study":
-        return words if words[1] == "list" else [*words, "--preset", "smoke"]
+        return words if words[1] == "list" else [*words, "--size", "smoke"]
     if words[0] != "train" or "--cfg" in words or "--help" in words:
         return words
     kept = [word for word in words if not word.startswith("total_frames=")]

@@ -27,6 +27,7 @@ from settings_tables import presets_table, table
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
+_REFERENCE = re.compile(r"^(\[[^\]]+\]): (\S+)$")
 _SHIM = "https://unpkg.com/iframe-worker/shim"
 _DIRECTIVE = re.compile(
     r"<!-- (settings|presets|metrics|public names|pretrained options): ?(\w*) -->"
@@ -120,22 +121,29 @@ def site_links(markdown: str, uri: str) -> str:
     to_source = {page: source for source, page in to_site.items()}
     folder = PurePosixPath(to_source.get(uri, f"docs/{uri}")).parent
 
-    def link(match: re.Match[str]) -> str:
-        target, _, anchor = match[2].partition("#")
+    def in_site(link: str) -> str | None:
+        """The link as the site has it; None if it leads to a file that is only in the repository."""
+        target, _, anchor = link.partition("#")
         if not target or "://" in target or target.startswith("mailto:"):
-            return match[0]
+            return link
         place = os.path.normpath(folder / target)
         page = to_site.get(place) or to_site.get(f"{place}/README.md")
         if page is None and place.startswith("docs/"):
             page = place.removeprefix("docs/")
-        if page is None and (ROOT / place).exists():
-            return match[1].lstrip("!")[1:-1]  # in the repository, not in the site: its text alone
         if page is None:
-            return match[0]  # mkdocs says that it leads nowhere
+            return None if (ROOT / place).exists() else link  # mkdocs reports broken links
         shown = os.path.relpath(page, PurePosixPath(uri).parent)
-        return f"{match[1]}({shown}{'#' + anchor if anchor else ''})"
+        return f"{shown}{'#' + anchor if anchor else ''}"
 
-    return "\n".join(_outside_code(markdown, lambda line: _LINK.sub(link, line)))
+    def inline(match: re.Match[str]) -> str:
+        shown = in_site(match[2])
+        return match[1].lstrip("!")[1:-1] if shown is None else f"{match[1]}({shown})"
+
+    def change(line: str) -> str:
+        line = _REFERENCE.sub(lambda m: f"{m[1]}: {in_site(m[2]) or m[2]}", line)
+        return _LINK.sub(inline, line)
+
+    return "\n".join(_outside_code(markdown, change))
 
 
 def _outside_code(markdown: str, change: Callable[[str], str]) -> list[str]:

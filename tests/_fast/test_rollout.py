@@ -9,6 +9,7 @@ from tensordict import assert_close
 from torchrl.collectors import Collector
 from torchrl.envs import GymEnv, TransformedEnv
 
+from torchrl_dceo._fast import fast_path
 from torchrl_dceo._fast.rollout import DirectRollout, reason_against
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import ActionNoise, find_transform, make_env
@@ -81,40 +82,53 @@ def test_transitions_are_those_of_the_collector(agent_name, world, num_envs, per
     collector.shutdown(close_env=False)
 
 
-@pytest.mark.parametrize("agent_name", ["ddqn", "dceo", "rainbow_dceo"])
+def run(agent_name, num_envs, frames, run_dir=None):
+    """A run of a small agent, continued if the directory holds one; returns all that it leaves."""
+    torch.manual_seed(0)
+    env = make_env(
+        "NineRooms", room_size=3, seed=1, max_steps=9, batch_size=num_envs or (), visits="counts"
+    )
+    agent = make_agent(agent_name, env)
+    config = TrainConfig(
+        frames,
+        update_period=4,
+        learning_starts=40,
+        log_period=80,
+        checkpoint_period=80,
+        replay_capacity=2000,
+        progress=False,
+    )
+    trainer = Trainer(agent, env, config, run_dir=run_dir)
+    if trainer.holds_a_run:
+        trainer.resume()
+    trainer.run()
+    assert trainer.counters.updates == (frames - 40) // 4
+    return {
+        "replay": trainer.replay.state_dict(),
+        "agent": dict(agent.state_dict()),
+        "learning": agent.learning_state(),
+        "random": torch.get_rng_state(),
+        "counts": find_transform(env, StateCounts).counts,
+    }
+
+
+@pytest.mark.parametrize("agent_name", ["ddqn", "dceo"])
 @pytest.mark.parametrize("num_envs", [None, 8])
 def test_a_run_is_that_of_the_collector_to_the_bit(agent_name, num_envs, monkeypatch):
     """From environment to replay with updates between: transitions, weights, moments and all that follows from them."""
-    states = []
-    for direct in (True, False):
-        if not direct:
-            monkeypatch.setattr(collection, "reason_against", lambda env: "the test says so")
-        torch.manual_seed(0)
-        env = make_env(
-            "NineRooms",
-            room_size=3,
-            seed=1,
-            max_steps=9,
-            batch_size=num_envs or (),
-            visits="counts",
-        )
-        agent = make_agent(agent_name, env)
-        config = TrainConfig(
-            240, update_period=4, learning_starts=40, log_period=240, progress=False
-        )
-        trainer = Trainer(agent, env, config)
-        trainer.run()
-        assert (trainer._collection._direct is None) and trainer.counters.updates == 50
-        states.append(
-            {
-                "replay": trainer.replay.state_dict(),
-                "agent": dict(agent.state_dict()),
-                "learning": agent.learning_state(),
-                "random": torch.get_rng_state(),
-                "counts": find_transform(env, StateCounts).counts,
-            }
-        )
-    assert same(*states)
+    direct = run(agent_name, num_envs, 240)
+    monkeypatch.setattr(collection, "reason_against", lambda env: "the test says so")
+    assert same(direct, run(agent_name, num_envs, 240))
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(("agent_name", "num_envs"), [("ddqn", None), ("dceo", 8)])
+def test_a_resumed_run_is_the_whole_one_to_the_bit(agent_name, num_envs, fast, tmp_path):
+    with fast_path(fast):
+        whole = run(agent_name, num_envs, 240)
+        part = run(agent_name, num_envs, 160, tmp_path)
+        assert not same(part, whole)
+        assert same(run(agent_name, num_envs, 240, tmp_path), whole)
 
 
 def test_weights_are_those_of_the_last_update():

@@ -116,7 +116,18 @@ def test_links_of_the_repository_become_links_of_the_site():
     )
     assert site_links("```\n[b](../LICENSE)\n```", "faq.md") == "```\n[b](../LICENSE)\n```"
     assert site_links("[a](docs/faq.md)", "changelog.md") == "[a](faq.md)"
+    reference = "[a]: ../../results/online/README.md"
+    assert site_links(reference, "how_to/studies.md") == "[a]: ../results/online/README.md"
     assert "examples/compose.py" in sources()
+
+
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_tables_are_short(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if line.startswith("|") and len(line) > 120]
 
 
 def test_a_notebook_becomes_a_page():

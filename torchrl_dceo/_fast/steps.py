@@ -217,6 +217,8 @@ class DirectAdam(torch.optim.Adam):
 
     The same numbers to the last bit, and the same state. Checks and profiler marks take a third of a step on small
     networks. Whatever is not plain (hooks, ``amsgrad``, a closure, moments that do not exist yet) goes the usual way.
+    The kernel keeps its count of steps beside the parameters and looks at nothing on the host, so that a step can be
+    traced by :func:`torch.compile` and captured in a CUDA graph, ``capturable`` or not, once the moments exist.
 
     Args:
         args, kwargs: those of :class:`torch.optim.Adam`.
@@ -284,7 +286,6 @@ class DirectAdam(torch.optim.Adam):
             if (
                 not group["fused"]
                 or group["amsgrad"]
-                or group["capturable"]
                 or group["differentiable"]
                 or group["decoupled_weight_decay"]
                 or isinstance(group["lr"], Tensor)
@@ -298,7 +299,11 @@ class DirectAdam(torch.optim.Adam):
                     continue
                 # Not state[parameter], which would add an empty entry.
                 moments = state.get(parameter)
-                if not moments or parameter.device.type != "cpu" or grad.is_sparse:
+                if not moments or grad.is_sparse:
+                    return None
+                if params and (
+                    parameter.device != params[0].device or parameter.dtype != params[0].dtype
+                ):
                     return None
                 params.append(parameter)
                 grads.append(grad)
