@@ -66,8 +66,8 @@ main_loss = DQNLoss(main, double_dqn=True, loss_function="smooth_l1")
 for loss in (option_loss, main_loss):
     loss.make_value_estimator(gamma=GAMMA)
 targets = [SoftUpdate(loss, tau=0.02) for loss in (option_loss, main_loss)]
-weights = [p for loss in (laplacian_loss, option_loss, main_loss) for p in loss.parameters()]
-optimizer = torch.optim.Adam([p for p in weights if p.requires_grad], lr=5e-4, fused=True)
+params = [p for loss in (laplacian_loss, option_loss, main_loss) for p in loss.parameters()]
+optimizer = torch.optim.Adam([p for p in params if p.requires_grad], lr=5e-4, eps=1e-5, fused=True)
 
 replay = make_replay_buffer(
     FRAMES, n_steps=5, gamma=GAMMA, batch_size=32, step_keys=["action", "option"]

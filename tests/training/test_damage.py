@@ -369,3 +369,9 @@ def test_renames_are_synced(tmp_path, monkeypatch):
     assert calls[place - 2] == str(folder) and calls[place - 1].startswith(str(folder / "state"))
     assert calls[place + 1 : place + 3] == [str(folder), str(folder.parent)]
     assert str(tmp_path) in calls[place:]
+    # A state by itself, which no Checkpoints syncs once more.
+    calls.clear()
+    alone = tmp_path / "alone"
+    save_state(alone, {"weight": torch.zeros(2)})
+    place = calls.index(f"rename {alone / 'state.json'}")
+    assert calls[place + 1 :] == [str(alone), str(tmp_path)]
