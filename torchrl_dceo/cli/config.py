@@ -67,7 +67,7 @@ _register()
 
 
 def compose(overrides: Sequence[str], config: str = TRAIN) -> dict[str, Any]:
-    """What Hydra makes of overrides, as plain values; a name that it does not know gets one sentence.
+    """What Hydra makes of overrides, as plain values; an unknown name raises a one-sentence error.
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose
@@ -222,7 +222,7 @@ class RunSettings:
 
 
 def parse(settings: dict[str, Any]) -> RunSettings:
-    """Checks plain settings, those of an older run too, value by value; one sentence for the first mistake.
+    """Checks plain settings, those of an older run too, value by value; raises an error for the first mistake.
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose, parse
