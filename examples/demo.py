@@ -1,11 +1,11 @@
-"""A task that exploration by options solves and ε-greedy does not, then coverage of a larger map. About three minutes.
+"""A task that exploration with options solves and ε-greedy does not; coverage of a larger map. About three minutes.
 
     python examples/demo.py [--seed 0] [--out runs/demo]
 
 Part 1: the small Nine Rooms, rooms of 3 x 3 cells and episodes of 50 steps. The reward is in the far corner, 20 steps
 away: uniformly random actions reach it in one of 9,000 episodes, and 40,000 steps are 800 episodes. Online DCEO learns
-to go there; Double DQN with ε-greedy exploration seldom sees the goal (the summary says whether it did).
-Part 2: Nine Rooms at full size without a task: how many states are visited, by DCEO and by a random walk?
+to reach it; Double DQN with ε-greedy exploration rarely finds the goal (the summary reports whether it did).
+Part 2: Nine Rooms at full size without reward: the number of states visited by DCEO and by a random walk.
 """
 
 from __future__ import annotations
@@ -45,19 +45,21 @@ LARGE = {"name": "NineRooms", "coverage": True}
 
 @dataclass
 class Snapshot:
-    """What an agent was like at some point of its training."""
+    """The state of an agent at some point of its training."""
 
     frames: int
     counts: Tensor
-    functions: Tensor | None = None  # [S, N], what each option climbs
+    functions: Tensor | None = None  # [S, N], the function of each option
     policies: Tensor | None = None  # [S, N], its greedy action
-    best: int = 0  # the option that climbs most of its function
-    path: list[int] = field(default_factory=list)  # the main learner's greedy way, without slips
+    best: int = 0  # the option that gains most of the range of its function
+    path: list[int] = field(
+        default_factory=list
+    )  # the main learner's greedy path_axes, without slips
 
 
 @dataclass
 class Snapshots:
-    """A probe that keeps a snapshot at every evaluation: visits, options and the functions that they climb."""
+    """A probe that stores a snapshot at every evaluation: visits, options and their eigenfunctions."""
 
     kept: list[Snapshot] = field(default_factory=list)
 
@@ -65,27 +67,27 @@ class Snapshots:
         counts = find_transform(trainer.env, StateCounts)
         assert counts is not None
         shot = Snapshot(trainer.counters.frames, counts.counts.clone())
-        world = table_world(trainer.env)
-        values = state_values(trainer.agent.policy[0], world, out_key="action_value")
-        start = world.layout.cells.index(world.layout.starts[0])
-        shot.path = greedy_path(values, world.next_state, start)
+        env = table_world(trainer.env)
+        values = state_values(trainer.agent.policy[0], env, out_key="action_value")
+        start = env.layout.cells.index(env.layout.starts[0])
+        shot.path = greedy_path(values, env.next_state, start)
         reward, options = eigen_reward(trainer.agent), option_actor(trainer.agent)
         if reward is not None and options is not None:
-            values = state_values(options, world)
-            followed = followed_eigenfunctions(reward, state_values(reward.encoder, world))
-            climb = option_climb(values, followed, world.next_state).mean()
+            values = state_values(options, env)
+            followed = followed_eigenfunctions(reward, state_values(reward.encoder, env))
+            climb = option_climb(values, followed, env.next_state).mean()
             shot.functions, shot.policies = followed, values.argmax(-1)
             shot.best = int(climb.nan_to_num(-1).argmax())
         self.kept.append(shot)
         return {}
 
 
-def run(agent: str, world: dict, frames: int, run_dir: Path, seed: int) -> Snapshots:
+def run(agent: str, part: dict, frames: int, run_dir: Path, seed: int) -> Snapshots:
     """Trains one agent."""
-    settings = dict(world)
+    settings = dict(part)
     torch.manual_seed(seed)
     env = make_env(settings.pop("name"), batch_size=8, seed=seed, visits="counts", **settings)
-    eps_frames = frames // 2 if world is SMALL else 10 * frames  # without a task it explores on
+    eps_frames = frames // 2 if part is SMALL else 10 * frames  # without reward ε stays high
     snapshots = Snapshots()
     train(
         make_agent(agent, env, eps_frames=eps_frames),
@@ -93,7 +95,7 @@ def run(agent: str, world: dict, frames: int, run_dir: Path, seed: int) -> Snaps
         run_dir=run_dir,
         total_frames=frames,
         eval_period=1000,
-        eval_episodes=20 if world is SMALL else 0,
+        eval_episodes=20 if part is SMALL else 0,
         checkpoint_period=None,
         probes=[snapshots],
         draw=False,
@@ -104,34 +106,34 @@ def run(agent: str, world: dict, frames: int, run_dir: Path, seed: int) -> Snaps
 
 def random_walk(frames: int, seed: int) -> tuple[Tensor, Tensor]:
     """Visits of a uniformly random policy, and the number of distinct states after every 1000 steps."""
-    world = make_env("NineRooms", coverage=True, batch_size=8, seed=seed).base_env
-    states = world.rollout(frames // 8, break_when_any_done=False)["next", "state_id"].T.flatten()
-    first = torch.full((world.num_states,), frames)
+    env = make_env("NineRooms", coverage=True, batch_size=8, seed=seed).base_env
+    states = env.rollout(frames // 8, break_when_any_done=False)["next", "state_id"].T.flatten()
+    first = torch.full((env.num_states,), frames)
     first.scatter_reduce_(0, states, torch.arange(len(states)), "amin")
     coverage = (first.unsqueeze(1) < torch.arange(0, frames + 1, 1000)).sum(0)
-    return torch.bincount(states, minlength=world.num_states), coverage
+    return torch.bincount(states, minlength=env.num_states), coverage
 
 
-def table(world: dict) -> GridWorldEnv:
-    """The environment of a part, for its map."""
-    settings = dict(world)
+def table(part: dict) -> GridWorldEnv:
+    """The environment of one part of the demo."""
+    settings = dict(part)
     return make_env(settings.pop("name"), seed=0, **settings).base_env
 
 
-def show_visits(axes, world: GridWorldEnv, counts: Tensor, most: float, title: str) -> None:
+def show_visits(axes, env: GridWorldEnv, counts: Tensor, most: float, title: str) -> None:
     """How often each state was visited, on a logarithmic scale."""
     shown = counts.double().where(counts > 0, torch.nan)
-    show_map(axes, world.layout, shown, cmap=colormap("visits"), norm=LogNorm(1, most))
-    show_marks(axes, world.layout)
+    show_map(axes, env.layout, shown, cmap=colormap("visits"), norm=LogNorm(1, most))
+    show_marks(axes, env.layout)
     axes.set_title(title)
 
 
 @styled
 def draw(small: dict[str, Progress], shots: dict[str, Snapshots], large: Progress, walk) -> Figure:
-    """Both parts: curves, visits, and an option over the function that it climbs."""
-    figure = new_figure(11.5, 6.4, "Exploration by options: Nine Rooms")
+    """Both parts: curves, visits, and one option over its eigenfunction."""
+    figure = new_figure(11.5, 6.4, "Exploration with options: Nine Rooms")
     rows = figure.subplots(2, 4, width_ratios=[1.45, 1, 1, 1])
-    world, full = table(SMALL), table(LARGE)
+    env, full = table(SMALL), table(LARGE)
     curve = rows[0, 0]
     for name, colour in (("dceo", "first"), ("ddqn", "second")):
         done = ~torch.as_tensor(small[name]["eval_return"]).isnan()
@@ -139,14 +141,14 @@ def draw(small: dict[str, Progress], shots: dict[str, Snapshots], large: Progres
             torch.as_tensor(small[name][key])[done] for key in ("frames", "eval_return")
         )
         curve.plot(frames, returns, color=COLOURS[colour], label=name)
-    describe(curve, "steps", "greedy return", "small rooms: a task")
+    describe(curve, "steps", "greedy return", "small rooms: return")
     curve.set_ylim(-0.05, 1.05)
     curve.legend(frameon=False, loc="center left")
     last = {name: shots[name].kept[-1] for name in shots}
     most = float(max(shot.counts.max() for shot in last.values()))
     for axes, name in ((rows[0, 1], "ddqn"), (rows[0, 2], "dceo")):
-        show_visits(axes, world, last[name].counts, most, f"visits, {name}")
-    show_option(rows[0, 3], world, last["dceo"])
+        show_visits(axes, env, last[name].counts, most, f"visits, {name}")
+    show_option(rows[0, 3], env, last["dceo"])
     curve = rows[1, 0]
     curve.plot(large["frames"], large["coverage"], color=COLOURS["first"], label="dceo")
     steps = torch.arange(len(walk[1])) * 1000
@@ -162,43 +164,45 @@ def draw(small: dict[str, Progress], shots: dict[str, Snapshots], large: Progres
     return figure
 
 
-def show_option(axes, world: GridWorldEnv, shot: Snapshot, option: int | None = None) -> None:
-    """An option's greedy policy over the learned function that it climbs; by default that of the best one."""
+def show_option(axes, env: GridWorldEnv, shot: Snapshot, option: int | None = None) -> None:
+    """An option's greedy policy over its learned eigenfunction; by default the best option."""
     assert shot.functions is not None and shot.policies is not None
     option = shot.best if option is None else option
     values, policy = shot.functions[:, option], shot.policies[:, option]
     values = values.clamp(values.quantile(0.03), values.quantile(0.97))
-    show_map(axes, world.layout, values - values.mean(), cmap=colormap("signed"))
-    states = torch.arange(world.num_states)
-    show_arrows(axes, world.layout, policy, world.next_state[states, policy] != states)
-    axes.set_title(f"option {option + 1} and what it climbs")
+    show_map(axes, env.layout, values - values.mean(), cmap=colormap("signed"))
+    states = torch.arange(env.num_states)
+    show_arrows(axes, env.layout, policy, env.next_state[states, policy] != states)
+    axes.set_title(f"option {option + 1} and its eigenfunction")
 
 
 @styled
-def draw_frame(world: GridWorldEnv, shot: Snapshot, most: float, title: str, option: int) -> Figure:
+def draw_frame(env: GridWorldEnv, shot: Snapshot, most: float, title: str, option: int) -> Figure:
     """One frame of the film."""
     figure = new_figure(8.4, 3.5, title)
-    visits, climbed, way = figure.subplots(1, 3)
+    visits, option_axes, path_axes = figure.subplots(1, 3)
     seen = int((shot.counts > 0).sum())
-    show_visits(visits, world, shot.counts, most, f"visits: {seen} of {world.num_states} states")
-    show_option(climbed, world, shot, option)
-    show_map(way, world.layout, torch.full((world.num_states,), torch.nan), cmap=colormap("visits"))
-    rows, columns = torch.tensor([world.layout.cells[state] for state in shot.path]).T
-    way.plot(columns, rows, color=COLOURS["fourth"], linewidth=3, solid_capstyle="round")
-    way.plot(columns[-1:], rows[-1:], "o", color=COLOURS["second"], markersize=8)
-    show_marks(way, world.layout)
-    way.set_title("the agent's greedy way")
+    show_visits(visits, env, shot.counts, most, f"visits: {seen} of {env.num_states} states")
+    show_option(option_axes, env, shot, option)
+    show_map(
+        path_axes, env.layout, torch.full((env.num_states,), torch.nan), cmap=colormap("visits")
+    )
+    rows, columns = torch.tensor([env.layout.cells[state] for state in shot.path]).T
+    path_axes.plot(columns, rows, color=COLOURS["fourth"], linewidth=3, solid_capstyle="round")
+    path_axes.plot(columns[-1:], rows[-1:], "o", color=COLOURS["second"], markersize=8)
+    show_marks(path_axes, env.layout)
+    path_axes.set_title("greedy path")
     return figure
 
 
-def film(path: Path, world: GridWorldEnv, shots: list[Snapshot], progress: Progress) -> None:
-    """How visits, function and option grow over training, as a GIF: the option that climbs best in the end."""
+def film(path: Path, env: GridWorldEnv, shots: list[Snapshot], progress: Progress) -> None:
+    """Visits, eigenfunction and option during training, as a GIF: the option that is best at the end."""
     most, option = float(shots[-1].counts.max()), shots[-1].best
     returns = dict(zip(progress["frames"], progress["eval_return"], strict=True))
     frames, part = [], path.with_suffix(".part.png")
     for shot in shots:
         title = f"{shot.frames:,} steps, greedy return {returns[shot.frames]:.2f}"
-        draw_frame(world, shot, most, title, option).savefig(part, dpi=100)
+        draw_frame(env, shot, most, title, option).savefig(part, dpi=100)
         with Image.open(part) as image:
             frames.append(image.convert("RGB").quantize(64, dither=Image.Dither.NONE))
     part.unlink()
@@ -213,14 +217,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
     given = parser.parse_args()
     tune_process()
-    shutil.rmtree(given.out, ignore_errors=True)  # an earlier demo's
+    shutil.rmtree(given.out, ignore_errors=True)  # of an earlier demo
     start = time.monotonic()
     shots, small = {}, {}
     for name in ("ddqn", "dceo"):
         print(f"Small Nine Rooms, {given.frames:,} steps of {name}:")
         shots[name] = run(name, SMALL, given.frames, given.out / name, given.seed)
         small[name] = read_progress(given.out / name / "progress.csv")
-    print(f"Nine Rooms at full size without a task, {given.frames:,} steps of dceo:")
+    print(f"Nine Rooms at full size without reward, {given.frames:,} steps of dceo:")
     shots["large"] = run("dceo", LARGE, given.frames, given.out / "large", given.seed)
     large = read_progress(given.out / "large" / "progress.csv")
     walk = random_walk(given.frames, given.seed)
@@ -235,9 +239,9 @@ def main() -> None:
         f"\nSmall Nine Rooms after {given.frames:,} steps: dceo has a greedy return of {ends['dceo']:.2f}, "
         f"ddqn of {ends['ddqn']:.2f}"
         + (
-            " and never saw the goal."
+            " and never reached the goal."
             if not goals["ddqn"]
-            else f" (it saw the goal in {goals['ddqn']} rows of its log)."
+            else f" (it reached the goal in {goals['ddqn']} rows of its log)."
         )
         + f"\nFull size: dceo visited {seen} of {len(walk[0])} states, a random walk {int((walk[0] > 0).sum())}."
         + f"\nFigure: {given.out / 'demo.png'}   film: {given.out / 'demo.gif'}   "

@@ -1,4 +1,4 @@
-"""Encoder and options from a stored dataset of transitions: no collector, no environment while they learn."""
+"""Learn encoder and options from a stored dataset of transitions, without a collector."""
 
 import tempfile
 from pathlib import Path
@@ -16,33 +16,33 @@ ENVS, STEPS, UPDATES = 50, 500, 1200
 
 torch.manual_seed(0)
 tune_process()
-world = {"room_size": 3, "observation": "xy", "coverage": True, "starts": "anywhere"}
-env = make_env("NineRooms", batch_size=ENVS, seed=0, **world)
+settings = {"room_size": 3, "observation": "xy", "coverage": True, "starts": "anywhere"}
+env = make_env("NineRooms", batch_size=ENVS, seed=0, **settings)
 agent = make_agent(
     "dceo", env, num_options=4, dimensions=5, lr=1e-3, norm="squared", barrier=2.0, batch_size=128
 )
 
 
 def make_dataset():
-    settings = agent.replay  # n-step transitions are made when sampling, as the agent wants them
+    replay = agent.replay  # n-step transitions are built when sampling, with the agent's settings
     return make_replay_buffer(
         3 * ENVS * STEPS,
         num_streams=ENVS,
         observation_keys=["observation"],
-        n_steps=settings.n_steps,
-        gamma=settings.gamma,
-        batch_size=settings.batch_size,
+        n_steps=replay.n_steps,
+        gamma=replay.gamma,
+        batch_size=replay.batch_size,
         seed=0,
     )
 
 
 with tempfile.TemporaryDirectory() as folder:
-    # Whoever made the dataset: here a random walk. It is stored as raw bytes and JSON.
+    # The dataset can come from any policy, here a random walk. It is stored as raw bytes and JSON.
     dataset = make_dataset()
     dataset.extend(env.rollout(STEPS, break_when_any_done=False))
     dataset.dumps(Path(folder) / "dataset")
 
-    # Later, elsewhere: encoder and options learn from it, the main learner does not.
+    # Later, in another process: the encoder and the options learn from it, the main learner does not.
     dataset = make_dataset()
     dataset.loads(Path(folder) / "dataset")
     outputs = fit(agent, dataset, UPDATES, objectives=("laplacian", "reward", "option"))
@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     save_options(Path(folder) / "options", agent)
 
-# How good is it? This world is known, and so are its eigenfunctions.
+# Compare with the exact eigenfunctions of this environment.
 values, exact = exact_eigenfunctions(env.base_env, 5)
 states = torch.arange(env.base_env.num_states)
 with torch.no_grad():

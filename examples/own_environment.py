@@ -1,4 +1,4 @@
-"""An environment of one's own: any Gymnasium (or TorchRL) environment with discrete actions can be trained in."""
+"""Train an agent in your own environment: any Gymnasium or TorchRL environment with discrete actions."""
 
 import tempfile
 
@@ -14,7 +14,7 @@ from torchrl_dceo.training import load_agent, train
 class Corridor(gymnasium.Env):
     """A walk along a corridor of 12 squares; the reward is at its end.
 
-    The image is [H, W, C] as Gymnasium has it, here 3 x 12 x 1: a shape that does not say where the channels are.
+    The image is [H, W, C] as usual in Gymnasium, here 3 x 12 x 1. From this shape the channel dimension is ambiguous.
     """
 
     observation_space = gymnasium.spaces.Box(0, 255, (3, 12, 1), np.uint8)
@@ -38,7 +38,7 @@ class Corridor(gymnasium.Env):
 
 
 torch.manual_seed(0)
-# All that agents need is added where it is missing. Chosen here: the layout, and that visited states are counted.
+# prepare_env adds missing entries. Here we set the image layout and count visited states.
 env = prepare_env(Corridor(), layout="hwc", visits="counts")
 agent = make_agent("dceo", env, num_options=1, signs="both", lr=1e-3, eps_frames=2000)
 with tempfile.TemporaryDirectory() as run_dir:
@@ -53,6 +53,6 @@ with tempfile.TemporaryDirectory() as run_dir:
         progress=False,
     )
     print(f"{row['coverage']:.0f} squares visited, greedy return {row['eval_return']:.0f}")
-    # What was learned, in one call: the policy, its options and their encoder.
+    # Load the policy, its options and their encoder.
     learned = load_agent(run_dir, env)
 print(f"{learned.options.num_options} options over {list(learned.encoder.in_keys)}")

@@ -1,4 +1,4 @@
-"""A network of one's own, for the main learner and the options, and another for the representation."""
+"""Your own network for the main learner and the options, and another one for the representation."""
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ def small_network(shape, out_features):
 
 
 class TwoStreams(nn.Module):
-    """Any module: here two streams that are added."""
+    """Any module works, here the sum of two streams."""
 
     def __init__(self, shape, out_features):
         super().__init__()

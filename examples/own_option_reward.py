@@ -1,4 +1,4 @@
-"""Options that follow a reward of one's own instead of eigenfunctions: here, far corners of the map."""
+"""Options with your own reward instead of eigenfunctions: here they move in four directions."""
 
 import torch
 from tensordict.nn import TensorDictModuleBase
@@ -11,8 +11,8 @@ from torchrl_dceo.training import train
 class DirectionReward(TensorDictModuleBase):
     """Rewards option i for moving in direction i of the plane: right, down, left, up.
 
-    Called as EigenReward is: with the encoder (unused here), the number of options, and where in a batch the state
-    after a step is. It writes ``option_reward`` of shape [batch, num_options].
+    It has the same arguments as EigenReward: the encoder (unused here), the number of options, and the key of the next
+    state in a batch. It writes ``option_reward`` of shape [batch, num_options].
     """
 
     def __init__(self, encoder, num_options, *, successor):
@@ -28,14 +28,14 @@ class DirectionReward(TensorDictModuleBase):
 
 
 torch.manual_seed(0)
-world = {"room_size": 3, "observation": "xy", "batch_size": 16, "coverage": True}
-env = make_env("NineRooms", seed=0, visits="counts", **world)
+settings = {"room_size": 3, "observation": "xy", "batch_size": 16, "coverage": True}
+env = make_env("NineRooms", seed=0, visits="counts", **settings)
 # On the command line: agent.option_reward=own_option_reward:DirectionReward
 agent = make_agent("dceo", env, option_reward=DirectionReward, num_options=4, lr=1e-3)
 train(agent, env, total_frames=8_000, learning_starts=500, update_period=8, progress=False)
 
 options = agent.policy[1]
-other = make_env("NineRooms", seed=1, starts="anywhere", slip=0.0, **world)
+other = make_env("NineRooms", seed=1, starts="anywhere", slip=0.0, **settings)
 
 
 def follow(option):

@@ -1,4 +1,4 @@
-"""When options end and which one starts: here, where nothing is left to gain, and by what they promise."""
+"""Your own termination and selection of options: end where nothing can be gained, prefer high values."""
 
 import torch
 
@@ -15,7 +15,7 @@ def at_the_top(tensordict, option):
 
 
 def most_to_gain(tensordict, num_options):
-    """The option to start in each environment: drawn by what it promises."""
+    """The option to start in each environment: drawn by a softmax over the best value of each option."""
     best = tensordict["option_action_value"].amax(-1)
     return torch.distributions.Categorical(logits=best).sample()
 

@@ -1,4 +1,4 @@
-"""A run that is interrupted and resumed ends as one that never was: the same numbers, to the last bit."""
+"""An interrupted and resumed run ends with bitwise the same numbers as an uninterrupted one."""
 
 import tempfile
 from pathlib import Path
@@ -14,14 +14,14 @@ tune_process()
 
 
 def power_cut(trainer):
-    """A probe is called at each evaluation; this one ends the run, once."""
+    """A probe is called at each evaluation. This one interrupts the run."""
     if trainer.counters.frames == 2000:
         raise KeyboardInterrupt
     return {}
 
 
 def run(run_dir, **kwargs):
-    """Everything is built anew each time, as in a new process."""
+    """Builds everything from scratch, as a new process would."""
     torch.manual_seed(0)
     env = make_env("NineRooms", room_size=3, batch_size=4, seed=0, visits="counts")
     agent = make_agent("dceo", env, num_options=4, dimensions=5)
@@ -45,12 +45,12 @@ with tempfile.TemporaryDirectory() as folder:
     try:
         run(Path(folder) / "cut", probes=(power_cut,))
     except KeyboardInterrupt:
-        print("interrupted at 2000 frames; the last checkpoint is of 1500")
+        print("interrupted at 2000 frames; the last checkpoint is at 1500")
     resumed, again = run(Path(folder) / "cut", resume=True)
 
 pairs = zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True)
 same = all(torch.equal(a, b) for a, b in pairs)
 print(f"resumed to {again['frames']} frames, {again['coverage']} states visited")
-print("all weights the same to the last bit:", same)
+print("all weights bitwise identical:", same)
 del row["seconds"], again["seconds"]
-print("the log's last row the same:", row == again)
+print("last row of the log identical:", row == again)

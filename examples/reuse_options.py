@@ -1,4 +1,4 @@
-"""Options learned in one world, frozen and used in another: saved and loaded without the run that made them."""
+"""Options learned in one environment, saved, and used frozen in another one."""
 
 import tempfile
 
@@ -20,9 +20,9 @@ torch.manual_seed(0)
 tune_process()
 path = tempfile.mkdtemp()
 
-# One world: options are learned from a random walk in it, and saved.
-world = {"room_size": 3, "observation": "xy", "coverage": True, "starts": "anywhere"}
-env = make_env("NineRooms", batch_size=50, seed=0, **world)
+# First environment: learn options from a random walk and save them.
+common = {"room_size": 3, "observation": "xy", "coverage": True, "starts": "anywhere"}
+env = make_env("NineRooms", batch_size=50, seed=0, **common)
 settings = {"lr": 1e-3, "barrier": 2.0, "batch_size": 128, "target_tau": 0.02}
 agent = make_agent("dceo", env, num_options=4, reward_mode="telescoped", **settings)
 data = make_replay_buffer(
@@ -32,8 +32,8 @@ data.extend(env.rollout(500, break_when_any_done=False))
 fit(agent, data, num_updates=1000, objectives=("laplacian", "reward", "option"))
 save_options(path, agent)
 
-# Another world, without noise. The options are checked against it, and stay as they are.
-other = make_env("NineRooms", batch_size=200, seed=1, slip=0.0, **world)
+# Second environment, without noise. load_options checks that the options fit and freezes them.
+other = make_env("NineRooms", batch_size=200, seed=1, slip=0.0, **common)
 options, encoder, reward = load_options(path, other)
 spec = other.action_spec_unbatched
 
@@ -51,10 +51,10 @@ for option in range(options.num_options):
         gains.append(reward(journey)["option_reward"][:, option].mean())
     print(f"option {option} climbs by {gains[0]:.2f}, a random walk by {gains[1]:.2f}")
 
-# In any pipeline: a main learner of your own, the frozen options, and who acts.
+# In your own policy: a main learner, the frozen options and the exploration module.
 main = QValueActor(mlp_net(2, 4), in_keys=["observation"], spec=spec)
 explore = OptionExplorationModule(spec, num_options=options.num_options, option_prob=0.9)
 other.append_transform(explore.make_tensordict_primer())
 policy = TensorDictSequential(main, options, explore)
 for batch in Collector(other, policy, frames_per_batch=4000, total_frames=4000):
-    print(f"an option is in charge {(batch['option'] >= 0).float().mean():.0%} of the time")
+    print(f"options chose {(batch['option'] >= 0).float().mean():.0%} of the actions")

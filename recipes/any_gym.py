@@ -1,7 +1,7 @@
-"""Any Gymnasium environment with discrete actions, or one of your own.
+"""Any Gymnasium environment with discrete actions, or your own environment.
 
-CartPole's 100,000 frames take some minutes of one core; `ddqn` and `dceo` both reach a greedy return of 195 and
-more (results/cartpole). `dceo train env=gym …` is the same command.
+100,000 frames of CartPole take some minutes on one core. `ddqn` and `dceo` both reach a greedy return of 195
+(results/cartpole). `dceo train env=gym …` is the same command.
 
     python recipes/any_gym.py env.id=CartPole-v1 agent=ddqn
     python recipes/any_gym.py env.id=MiniGrid-FourRooms-v0 agent=dceo env.max_steps=200

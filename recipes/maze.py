@@ -1,7 +1,7 @@
-"""The Maze, one corridor folded onto itself, a goal at each end.
+"""The Maze: one folded corridor with a goal at each end.
 
-300,000 frames take about ten minutes of one core; `dceo` ends at a greedy return of 1, `ez_greedy` and `ddqn` do not
-meet the goal.
+300,000 frames take about ten minutes on one core. `dceo` reaches a greedy return of 1; `ez_greedy` and `ddqn` do not
+reach the goal.
 
     python recipes/maze.py agent=dceo seed=3
     python recipes/maze.py --multirun seed=0,1,2 agent=dceo,ddqn

@@ -1,9 +1,9 @@
-"""The paper's My Way Home, sparse, in 3D: ten rooms; needs extra `miniworld` and Mesa (docs/environments/miniworld.md).
+"""The paper's sparse My Way Home in 3D; needs the extra `miniworld` and Mesa (docs/environments/miniworld.md).
 
-The whole run takes an hour of one core.
+A run takes about 25 minutes on one core.
 
     python recipes/miniworld_my_way_home.py agent=dceo seed=3
-    python -m torchrl_dceo train env=miniworld_twelve_rooms agent=dceo         # a longer maze in which the agent turns
+    python -m torchrl_dceo train env=miniworld_twelve_rooms agent=dceo         # a longer maze with turning
 """
 
 from torchrl_dceo.cli.train import main

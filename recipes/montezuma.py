@@ -1,6 +1,6 @@
 """Montezuma's Revenge: Rainbow with eigenoptions, with the authors' settings (docs/environments/atari.md).
 
-50 million steps need a GPU and days; 20,000 steps show that everything works, in a quarter of an hour of one core.
+50 million steps need a GPU and days. 20,000 steps take a quarter of an hour on one core and show that everything works.
 
     python recipes/montezuma.py agent=rainbow_dceo device=cuda replay_storage=memmap
     python recipes/montezuma.py agent=rnd device=cuda

@@ -1,6 +1,7 @@
-"""Nine Rooms whose start and goal move after half of the run: does exploration find the new goal?
+"""Nine Rooms in which start and goal move after half of the run.
 
-About ten minutes of one core; with rooms of 3x3 three. Nothing is reset (docs/environments/adaptation.md).
+A run takes about ten minutes on one core, with rooms of 3x3 three minutes. Nothing is reset at the change
+(docs/environments/adaptation.md).
 
     python recipes/nine_rooms_goal_switch.py agent=dceo
     python recipes/nine_rooms_goal_switch.py agent=dceo env.room_size=3 total_frames=80_000 agent.eps_frames=20_000

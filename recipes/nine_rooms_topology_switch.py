@@ -1,6 +1,6 @@
-"""Nine Rooms whose goal moves and most of whose hallways close after half of the run.
+"""Nine Rooms in which the goal moves and most hallways close after half of the run.
 
-About ten minutes of one core; with rooms of 3x3 three (docs/environments/adaptation.md).
+A run takes about ten minutes on one core, with rooms of 3x3 three minutes (docs/environments/adaptation.md).
 
     python recipes/nine_rooms_topology_switch.py agent=dceo
     python recipes/nine_rooms_topology_switch.py agent=dceo env.room_size=3 total_frames=80_000 agent.eps_frames=20_000

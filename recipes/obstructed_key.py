@@ -1,6 +1,6 @@
-"""Obstructed Key: break tiles of the blue wall to get the key, then leave by a door rooms away.
+"""Obstructed Key: break the blue wall, pick up the key, and leave through a door in another room.
 
-100,000 frames of the small rooms take some minutes of one core; `dceo` ends at a greedy return of 0.97.
+100,000 frames with small rooms take some minutes on one core. `dceo` ends at a greedy return of 0.97 (results/objects).
 
     python recipes/obstructed_key.py agent=dceo
     python recipes/obstructed_key.py agent=dceo env.room_size=5 env.max_steps=null total_frames=500_000   # full size

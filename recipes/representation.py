@@ -1,7 +1,7 @@
-"""Learned against exact eigenfunctions, on a map of yours or one of the package's; about a minute of one core.
+"""Compare learned and exact eigenfunctions on your own map or one of the package; about a minute on one core.
 
-Prints the eigenvalues, learned and exact, the cosines, and which functions the data do not determine; writes tables
-and figures. One setting serves every map: nothing has to be tuned.
+Prints learned and exact eigenvalues, the cosines, and the functions that the data do not determine. Writes tables and
+figures. The same settings work for every map.
 
     python recipes/representation.py map=my_map.txt
     python recipes/representation.py map=GridMaze19 objectives=allo,generalized seeds=0,1,2 out=runs/maze
@@ -14,7 +14,7 @@ from torchrl_dceo.studies.experiments.eigenfunctions import main
 
 
 def as_options(settings: list[str]) -> list[str]:
-    """``key=a,b`` as the experiment's command takes it, ``--key a b``."""
+    """Converts ``key=a,b`` to the options of the experiment, ``--key a b``."""
     options = []
     for setting in settings:
         key, _, value = setting.partition("=")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import forked
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run_example(name: str, *options: str | Path) -> str:
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", EXAMPLES / name, *options],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    result = forked([EXAMPLES / name, *options])
     assert result.returncode == 0, result.stderr
     return result.stdout
 

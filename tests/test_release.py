@@ -29,8 +29,11 @@ def test_the_changelog_has_its_form():
     assert versions[0] == "Unreleased"
     dated = re.compile(r"\[?\d+\.\d+\.\d+\]? - \d{4}-\d{2}-\d{2}")
     assert all(dated.fullmatch(version) for version in versions[1:])
-    kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
-    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    for release in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        kinds = re.findall(r"^### (.+)$", release, re.MULTILINE)
+        assert len(kinds) == len(set(kinds)), f"a heading of {release.split()[0]} is there twice"
+        assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert not [line for line in text.splitlines() if len(line) > 120]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.name)

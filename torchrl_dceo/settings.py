@@ -1,4 +1,4 @@
-"""Settings: checked in one sentence, with the nearest known name for a wrong one."""
+"""Checks of settings, with one-sentence errors that suggest the closest known name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def choices(given: str, known: Sequence[str]) -> str:
-    """The wrong name, the nearest right one, and all of them: the end of an error's sentence.
+    """The wrong name, the closest known one, and all known ones: the end of an error message.
 
     Examples:
         >>> from torchrl_dceo.settings import choices
@@ -66,16 +66,16 @@ def first_difference(
     ignored: Collection[str] = (),
     sentence: str = "{name} is {saved} there and {own} here",
 ) -> str | None:
-    """Where two nested settings differ first, in a sentence; ``None`` if they do not.
+    """The first difference of two nested settings, as a sentence; ``None`` if there is none.
 
     Args:
         saved (Any): those of before.
         own (Any): those of now.
-        name (str, optional): what the sentence calls them. Default: as their keys.
+        name (str, optional): their name in the message. Default: their keys.
 
     Keyword Args:
         ignored (collection of str, optional): keys of the outermost level that may differ.
-        sentence (str, optional): how it is said.
+        sentence (str, optional): the template of the message.
 
     Examples:
         >>> from torchrl_dceo.settings import first_difference
@@ -186,15 +186,15 @@ def defaults(kind: Any) -> dict[str, Any]:
 def from_settings(
     kind: type[Config], values: Mapping[str, Any], *, of: str = "", prefix: str = ""
 ) -> Config:
-    """A dataclass from plain values; a name that it has no field for gets one sentence.
+    """A dataclass from plain values; an unknown name raises an error.
 
     Args:
         kind (type): the dataclass.
         values (mapping): its fields.
 
     Keyword Args:
-        of (str, optional): whose settings they are, for that sentence.
-        prefix (str, optional): how their names begin where they were given, for every sentence.
+        of (str, optional): whose settings they are, for the message.
+        prefix (str, optional): prefix of their names, for the messages.
 
     Examples:
         >>> from torchrl_dceo.settings import from_settings

@@ -144,7 +144,7 @@ def test_visits_are_the_papers():
     trainer = trained("dceo", replay_measure="visits")
     batch = trainer.replay.sample(4000)
     assert "uniform" not in batch.keys()
-    with pytest.raises(RuntimeError, match="does not know which observations are distinct"):
+    with pytest.raises(RuntimeError, match="does not track distinct observations"):
         trainer.replay.sample_distinct()
 
 

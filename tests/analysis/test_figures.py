@@ -187,6 +187,6 @@ def test_the_users_own_style_stays_as_it_is():
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # Python's own mark of a missing module
     with pytest.raises(
-        ImportError, match=r"^pictures need matplotlib: pip install 'torchrl-dceo\[analysis\]'$"
+        ImportError, match=r"^figures need matplotlib: pip install 'torchrl-dceo\[analysis\]'$"
     ):
         draw_visits(parse_layout(SMALL), torch.ones(8))

@@ -69,4 +69,4 @@ def test_figure(table):
     picture = torch.zeros(9, 9, 3, dtype=torch.uint8)
     figure = draw_object_eigenfunctions(layout, [("f", maps), ("g", maps)], picture, "title")
     titles = [axes.get_title() for axes in figure.axes]
-    assert [t for t in titles if t] == ["f · before", "after", "the world", "g · before", "after"]
+    assert [t for t in titles if t] == ["f · before", "after", "environment", "g · before", "after"]

@@ -88,5 +88,5 @@ def test_what_is_no_run_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no config\.yaml"):
         collect_run(tmp_path, tmp_path / "study" / "w")
     (tmp_path / "config.yaml").write_text("- 1\n")
-    with pytest.raises(ValueError, match="does not say agent and seed"):
+    with pytest.raises(ValueError, match="does not contain the agent and the seed"):
         collect_run(tmp_path, tmp_path / "study" / "w")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from forked import forked
 from torchrl.envs import GymEnv
 from training_runs import rows
 
@@ -50,8 +49,7 @@ def by_command(run_dir, frames: int, *words: str, resume: bool = False):
 
 
 def run_command(*words: str, cwd=None):
-    call = [sys.executable, "-W", "ignore", "-m", "torchrl_dceo", *words]
-    return subprocess.run(call, cwd=cwd, capture_output=True, text=True)
+    return forked(["-m", "torchrl_dceo", *words], cwd=cwd)
 
 
 def test_each_resumes_the_runs_of_the_other(tmp_path):
@@ -121,10 +119,7 @@ def test_a_run_of_something_else_is_not_resumed(words, sentence, run_by_command)
 
 
 def test_another_recipe_is_refused(run_by_command, tmp_path):
-    call = [sys.executable, "-W", "ignore", str(ROOT / "recipes" / "maze.py")]
-    refused = subprocess.run(
-        [*call, f"resume={run_by_command}"], cwd=tmp_path, capture_output=True, text=True
-    )
+    refused = forked([ROOT / "recipes" / "maze.py", f"resume={run_by_command}"], cwd=tmp_path)
     assert refused.returncode == 1 and "has env=nine_rooms, not env=maze" in refused.stderr
     assert not (tmp_path / "runs").exists()
 

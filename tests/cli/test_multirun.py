@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import forked
 from training_runs import rows
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
@@ -23,10 +22,7 @@ SHORT = (
 def sweep(folder, *arguments):
     """A sweep in a folder of its own, as a person gives it: where it writes is Hydra's to find out."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-W", "ignore", str(RECIPES / "nine_rooms.py"), "--multirun"]
-    return subprocess.run(
-        [*command, *SHORT, *arguments], cwd=folder, capture_output=True, text=True
-    )
+    return forked([RECIPES / "nine_rooms.py", "--multirun", *SHORT, *arguments], cwd=folder)
 
 
 def runs(folder):
@@ -52,13 +48,8 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
 
 def test_the_directories_of_a_sweep_name_environment_agent_and_seed(tmp_path):
     """README's own sweep, shortened."""
-    command = [sys.executable, "-W", "ignore", str(RECIPES / "maze.py"), "--multirun"]
-    result = subprocess.run(
-        [*command, "seed=0,1", "agent=dceo,ddqn", *SHORT[1:], "total_frames=100"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    words = ["--multirun", "seed=0,1", "agent=dceo,ddqn", *SHORT[1:], "total_frames=100"]
+    result = forked([RECIPES / "maze.py", *words], cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     names = {"maze/dceo/seed_0_0", "maze/ddqn/seed_0_1", "maze/dceo/seed_1_2", "maze/ddqn/seed_1_3"}
     assert set(runs(tmp_path)) == names

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import forked
 
 from torchrl_dceo.cli import train
 
@@ -75,7 +74,7 @@ def test_right_arguments_pass(arguments):
 def test_a_recipe_trains_draws_and_goes_on(tmp_path):
     """The command line as a person uses it: a short run, then its second half by ``resume``."""
     folder = tmp_path / "run"
-    python = [sys.executable, "-W", "ignore", str(RECIPES / "nine_rooms.py"), "progress=false"]
+    python = [RECIPES / "nine_rooms.py", "progress=false"]
     common = ["env.room_size=3", "agent.num_options=3", "agent.dimensions=5", "update_period=20"]
     first = [
         *common,
@@ -86,9 +85,7 @@ def test_a_recipe_trains_draws_and_goes_on(tmp_path):
         "log_period=500",
         "checkpoint_period=500",
     ]
-    result = subprocess.run(
-        [*python, *first, f"run_dir={folder}"], cwd=tmp_path, capture_output=True, text=True
-    )
+    result = forked([*python, *first, f"run_dir={folder}"], cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     names = {path.name for path in folder.iterdir()}
     assert {
@@ -99,28 +96,19 @@ def test_a_recipe_trains_draws_and_goes_on(tmp_path):
         "eigenfunctions.png",
         "options.png",
     } <= names
-    again = subprocess.run(
-        [*python, f"resume={folder}", "total_frames=1_500"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    again = forked([*python, f"resume={folder}", "total_frames=1_500"], cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     frames = [line.split(",")[0] for line in (folder / "progress.csv").read_text().splitlines()]
     assert frames == ["frames", "500", "1000", "1500"]
     # Another agent's run is refused in one sentence.
-    wrong = subprocess.run(
-        [*python, f"resume={folder}", "agent.lr=1e-3"], cwd=tmp_path, capture_output=True, text=True
-    )
+    wrong = forked([*python, f"resume={folder}", "agent.lr=1e-3"], cwd=tmp_path)
     assert wrong.returncode != 0 and "Traceback" not in wrong.stderr and "lr" in wrong.stderr
 
 
 def test_hydras_flags_take_their_values(tmp_path):
     """``--cfg job`` shows the config: ``job`` is no override."""
-    command = [sys.executable, "-W", "ignore", str(RECIPES / "nine_rooms.py")]
-    shown = subprocess.run(
-        [*command, "total_frames=77", "--cfg", "job"], cwd=tmp_path, capture_output=True, text=True
-    )
+    words = ["total_frames=77", "--cfg", "job"]
+    shown = forked([RECIPES / "nine_rooms.py", *words], cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "total_frames: 77\n" in shown.stdout and not list(tmp_path.iterdir())
 
@@ -141,8 +129,7 @@ def test_a_place_where_no_run_can_be_is_a_sentence(tmp_path, place, sentence):
     file.write_text("")
     if place.startswith("/sys") and not Path("/sys").is_dir():
         pytest.skip("there is no /sys, where nobody can write")
-    command = [sys.executable, "-W", "ignore", "-m", "torchrl_dceo", "train", "agent=ddqn"]
-    command += ["total_frames=100", f"run_dir={place.format(file=file)}"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    words = ["agent=ddqn", "total_frames=100", f"run_dir={place.format(file=file)}"]
+    ended = forked(["-m", "torchrl_dceo", "train", *words], cwd=tmp_path)
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
     assert ended.stderr.startswith(sentence.format(file=file).split("(")[0])

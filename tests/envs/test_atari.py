@@ -316,7 +316,7 @@ class TestResume:
 
     def test_another_shape_is_refused(self):
         saved = get_env_state(make_env("MontezumaRevenge", batch_size=2))
-        with pytest.raises(ValueError, match=r"saved pictures have shape \[2, 4, 84, 84\]"):
+        with pytest.raises(ValueError, match=r"saved images have shape \[2, 4, 84, 84\]"):
             set_env_state(make_env("MontezumaRevenge"), saved)
 
 

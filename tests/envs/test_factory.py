@@ -281,7 +281,7 @@ class TestErrors:
             ValueError, match="visits must be 'counts', 'coverage' or a StateCounts"
         ):
             make_env("NineRooms", visits="both")
-        with pytest.raises(ValueError, match="counts 3 states, but this world has 237"):
+        with pytest.raises(ValueError, match="counts 3 states, but this environment has 237"):
             make_env("NineRooms", visits=StateCounts(3))
         with pytest.raises(ValueError, match=r"one batch dimension, got batch_size \[2, 2\]"):
             make_env("EscapeRoom", batch_size=(2, 2))

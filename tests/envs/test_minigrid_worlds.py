@@ -284,7 +284,9 @@ def test_registration_is_idempotent_and_names_are_listed():
     assert {world_id(name) for name in WORLDS} <= set(before)
     assert len(WORLDS) == 7
     assert world_id("Maze") == world_id("Maze-v0") == world_id("torchrl_dceo/Maze-v0")
-    with pytest.raises(ValueError, match="unknown world 'Labyrinth'; the worlds are NineRooms, "):
+    with pytest.raises(
+        ValueError, match="unknown environment 'Labyrinth'; choose from NineRooms, "
+    ):
         world_id("Labyrinth")
 
 

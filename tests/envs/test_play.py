@@ -39,7 +39,7 @@ def test_restart_and_unknown_keys():
 
 
 def test_only_our_worlds_can_be_played():
-    with pytest.raises(ValueError, match="needs one of the MiniGrid worlds, got CartPoleEnv"):
+    with pytest.raises(ValueError, match="needs one of the MiniGrid environments, got CartPoleEnv"):
         play(gym.make("CartPole-v1"), [], print)
 
 
@@ -72,9 +72,9 @@ def test_list(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["Labyrinth"], "unknown world 'Labyrinth'; the worlds are NineRooms, FourRooms, Maze"),
+        (["Labyrinth"], "unknown environment 'Labyrinth'; choose from NineRooms, FourRooms, Maze"),
         (["Maze"], "stdin is not a terminal: run this in one, or pass --window"),
-        ([], "name a world to play: NineRooms, FourRooms"),
+        ([], "name an environment to play: NineRooms, FourRooms"),
     ],
 )
 def test_errors_are_one_sentence(arguments, message, capsys, monkeypatch):

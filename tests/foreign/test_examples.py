@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from forked import forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -13,9 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def run(name: str) -> str:
     source = EXAMPLES / name
     assert len(source.read_text().splitlines()) <= 65
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", source], capture_output=True, text=True, timeout=600
-    )
+    result = forked([source])
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -52,4 +50,4 @@ def test_own_termination():
 def test_options_in_sb3():
     out = run("options_in_sb3.py")
     assert len(re.findall(r"option \d took \d+ steps", out)) == 4
-    assert "is not installed: pip install" in out or "its first actions" in out
+    assert "is not installed; run pip install" in out or "first actions of its policy" in out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -190,6 +192,16 @@ def test_render_films_the_policy_and_an_option(run_dir, tmp_path, suffix, capsys
     capsys.readouterr()
     assert dceo(["render", str(run_dir), "--option", "99", "-o", str(film)]) == 2
     assert "--option must lie between 1 and 10, got 99" in capsys.readouterr().err
+
+
+def test_a_film_of_another_kind_is_said(run_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)  # not installed
+    words = ["render", str(run_dir), "--steps", "3", "-o"]
+    assert dceo([*words, str(tmp_path / "film.mp4")]) == 0
+    assert (tmp_path / "film.gif").is_file()
+    assert "an mp4 needs PyAV: pip install 'torchrl-dceo[video]'" in capsys.readouterr().err
+    assert dceo([*words, "film.avi"]) == 2
+    assert "a film is an .mp4 or a .gif, got -o film.avi" in capsys.readouterr().err
 
 
 def test_render_shows_pixels_where_an_environment_draws_nothing(tmp_path):

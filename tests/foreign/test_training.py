@@ -16,6 +16,7 @@ import gymnasium
 import pytest
 import torch
 from foreign.never_seen import Meadow, MeadowDictionary, MeadowFloats, Ring
+from forked import forked
 from torchrl.envs import CatFrames, GymEnv, RewardSum, SerialEnv, TransformedEnv
 
 from torchrl_dceo.agents import AGENTS, make_agent
@@ -149,9 +150,8 @@ def command(*words, **kwargs):
 
 
 def finish(*words, **kwargs):
-    process = command(*words, **kwargs)
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
+    done = forked(["-m", "torchrl_dceo", *words], env={"PYTHONPATH": str(TESTS)}, **kwargs)
+    return done.returncode, done.stdout, done.stderr
 
 
 MEADOW = ("env=gym", "env.id=null", "env.entry_point=foreign.never_seen:make_meadow")

@@ -417,7 +417,7 @@ def test_the_collectors_actions_change_after_an_update(workers):
         ({"eps_per": "frame"}, r"eps_per must be one of \('decision', 'step'\), got 'frame'"),
         (
             {"eps_per": "step", "termination": value_termination},
-            "eps_per='step' needs to know how long options last",
+            "eps_per='step' needs the duration of options",
         ),
     ],
 )

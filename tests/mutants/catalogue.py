@@ -162,8 +162,8 @@ OBJECTIVES = [
     Mutation(
         "DIAYN's discriminator reads s instead of s'",
         "objectives/diayn.py",
-        'tensordict, unravel_key((successor, key)), "say where it is',
-        'tensordict, key, "say where it is',
+        'tensordict, unravel_key((successor, key)), "set its key with',
+        'tensordict, key, "set its key with',
         ("objectives/test_diayn.py",),
     ),
     Mutation(

@@ -70,9 +70,9 @@ def make_agent(name: str, env: EnvBase, *, preset: str = "ours", **settings: Any
             table of visits). What agents need and it lacks is added by :func:`~torchrl_dceo.envs.prepare_env`.
 
     Keyword Args:
-        preset (str): ``"paper"`` for the paper to the letter, ``"authors"`` for their code; those of its settings that
-            belong to a run, such as an update per step, are in :func:`~torchrl_dceo.agents.preset_settings`. Default:
-            ``"ours"``.
+        preset (str): ``"paper"`` for the settings of the paper, ``"authors"`` for their code; those of its settings
+            that belong to a run, such as an update per step, are in :func:`~torchrl_dceo.agents.preset_settings`.
+            Default: ``"ours"``.
         **settings: fields of the agent's config dataclass, before those of the preset.
 
     Examples:

@@ -1,4 +1,4 @@
-"""What the training loop knows of an agent: how it acts, what it learns from a batch, and in which phases."""
+"""The interface between an agent and the training loop: policy, objectives and phases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """How an agent wants its transitions; see :func:`~torchrl_dceo.data.make_replay_buffer`.
+    """The settings of an agent's replay buffer; see :func:`~torchrl_dceo.data.make_replay_buffer`.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -108,7 +108,7 @@ class ReplaySettings:
         if stacks is not None:
             frame_stack = stacks.N
         elif isinstance(innermost, BatchedEnvBase):
-            # Those that it runs are not asked: ours stack no frames; the stacks of others are stored whole.
+            # Wrapped environments are ignored: ours stack no frames; other stacks are stored as they are.
             frame_stack = 1
         else:
             frame_stack = getattr(innermost, "frame_stack", 1)
@@ -180,7 +180,7 @@ class Objective:
 class Agent(nn.Module):
     """A policy and the ordered objectives that one batch passes through.
 
-    So an agent is a declaration, and the training loop knows nothing of its method: each :class:`Objective` declares
+    So an agent is a declaration, and the training loop is independent of its method: each :class:`Objective` declares
     what it needs. One that averages over states gets a batch of its own where the replay draws by priorities or over
     another measure than it.
 
@@ -272,7 +272,7 @@ class Agent(nn.Module):
             explorer.step(frames)
 
     def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
-        """One update from a batch of the replay, which is then told the priorities of what it gave, if it has any."""
+        """One update from a batch of the replay buffer; new priorities are written back if it has priorities."""
         batch = replay.sample()
         batch = self._received(batch)
         outputs = self.update(batch, phase)
@@ -359,7 +359,7 @@ class Agent(nn.Module):
     def _learn_directly(
         self, batch: TensorDictBase, learning: Sequence[tuple[str, Objective]]
     ) -> dict[str, Tensor] | None:
-        """The same without autograd, for losses that know their gradients; ``None``, nothing done, for others."""
+        """The same without autograd, for losses with closed-form gradients; ``None`` (nothing done) for others."""
         # The norm of a gradient is that of all of its rows.
         partial = isinstance(self.optimizer, OptionAdam) and self.max_grad_norm is not None
         if partial or not is_possible():

@@ -176,7 +176,7 @@ def _checked_network(network: nn.Module) -> nn.Module:
 def centred(
     network: nn.Module, env: EnvBase, config: LearnerConfig, *, scale: float | None = None
 ) -> nn.Module:
-    """The network on centred images, where observations are images and the config says so."""
+    """The network on centred images, if observations are images and ``centre_pixels`` is set."""
     shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
     return (
         Centred(network, shape, scale=scale)

@@ -1,7 +1,7 @@
-"""The paper to the letter, and the authors' code: every setting in which they differ from ours, with its origin.
+"""The settings of the paper and of the authors' code that differ from ours, with their origin.
 
-``ours`` is the defaults of :mod:`torchrl_dceo.agents.configs`. ``paper`` has nothing of ours: what the paper leaves
-open is as in the authors' later research code. ``authors`` is their code: the one released with the paper on Atari, the
+``ours`` are the defaults of :mod:`torchrl_dceo.agents.configs`. ``paper`` are the values of the paper; what it leaves
+open follows the authors' later research code. ``authors`` is their code: the one released with the paper on Atari, the
 later one elsewhere.
 """
 

@@ -96,7 +96,7 @@ def option_tables(
     ends them, unless they were learned without reward.
 
     The visited graph is that of the states with ``visits > 0``: a move out of it counts as staying, and in a state
-    outside an option takes a uniformly random action, as it knows nothing there.
+    outside an option takes a uniformly random action.
 
     Args:
         world (TableEnv): the environment.
@@ -388,7 +388,7 @@ class Diagnosis:
         """Returns what ``"options"``, ``"representation"``, ``"data"`` or ``"behaviour"`` loses, and half its interval.
 
         ``data`` is what the part of the graph that was not visited yet would be worth, ``behaviour`` what tabular CEO
-        gains by making its options anew while it explores.
+        gains by updating its options while it explores.
         """
         low, high = (self.mean(part, measure) for part in _LOSSES[what])
         return high[0] - low[0], math.hypot(low[1], high[1])
@@ -410,7 +410,7 @@ class Diagnosis:
         return "\n".join([*lines, f"(shares of (c); visited before: {self.num_visited} states)"])
 
     def sentence(self, measure: str = "goals") -> str:
-        """Returns in one sentence which part loses how much, the largest loss first."""
+        """Returns one sentence with the loss of each part, the largest first."""
         unit = "goals per 1,000 steps" if measure == "goals" else f"states in {self.steps:,} steps"
         digits = 2 if measure == "goals" else 0
         order = sorted(_LOSSES, key=lambda what: -self.loss(what, measure)[0])

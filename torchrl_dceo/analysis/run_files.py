@@ -193,5 +193,5 @@ def _check(path: Path, analysis: RunAnalysis) -> None:
         array = getattr(analysis, name)
         if array is not None and num_states is not None and array.shape[0] != num_states:
             raise ValueError(
-                f"{path} is damaged: {name} is of {array.shape[0]} states, the world has {num_states}"
+                f"{path} is damaged: {name} has {array.shape[0]} states, the environment {num_states}"
             )

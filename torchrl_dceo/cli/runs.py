@@ -161,9 +161,11 @@ def render(arguments: Sequence[str] | None = None) -> int:
         from torchrl_dceo.analysis.figures import save_rollout_gif
         from torchrl_dceo.analysis.figures.birds_eye_figures import save_film
 
+        out = Path(options.out)
+        if out.suffix not in (".mp4", ".gif"):
+            raise ValueError(f"a film is an .mp4 or a .gif, got -o {out}")
         learned = _with_pictures(options.run_dir, options.seed)
         frames = list(film(learned, option=options.option, max_steps=options.steps))
-        out = Path(options.out)
         if out.suffix == ".gif":
             written = save_rollout_gif(out, frames, seconds_per_step=1 / options.fps)
         else:
@@ -172,6 +174,9 @@ def render(arguments: Sequence[str] | None = None) -> int:
         print(f"dceo render: {error}", file=sys.stderr)
         return 2
     print(f"{written}: {len(frames)} frames")
+    if written.suffix != out.suffix:
+        needs = "an mp4 needs PyAV: pip install 'torchrl-dceo[video]'"
+        print(f"dceo render: {written} in place of {out}: {needs}", file=sys.stderr)
     return 0
 
 

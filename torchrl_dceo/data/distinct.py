@@ -18,7 +18,7 @@ __all__ = ["DistinctSampler"]
 class DistinctSampler(_Seeded):
     """Draws a distinct observation uniformly, then one of its rows uniformly, or one of its newest.
 
-    A replay weighs a state by its visits: where an agent starts from one place, the frontier of what it knows has next
+    A replay buffer weights a state by its visits: if an agent always starts in one state, the frontier has next
     to no weight. Here every observation has the same, whatever the number of times it was stored. Where all differ, it
     is the uniform draw over all rows.
 

@@ -111,9 +111,9 @@ def make_replay_buffer(
         num_streams (int, optional): how many environments the batches hold, those of all workers of
             a collector together. Defaults to ``1``.
         observation_keys (sequence of NestedKey, optional): Defaults to ``("pixels",)``.
-        state_keys (sequence of NestedKey, optional): other entries of a state that are wanted for
+        state_keys (sequence of NestedKey, optional): other entries of a state, available for
             ``next`` and ``successor`` too, such as ``state_id``.
-        step_keys (sequence of NestedKey, optional): entries that are wanted for :math:`s_t` alone,
+        step_keys (sequence of NestedKey, optional): entries that are only available for :math:`s_t`,
             such as ``option``. Defaults to ``("action",)``.
         frame_stack (int, optional): how many frames an observation stacks (the environment's
             ``CatFrames(N=frame_stack, dim=stack_dim, padding="same")``): only the newest is stored.
@@ -145,7 +145,7 @@ def make_replay_buffer(
         transform (Transform or callable, optional): applied to samples. More can be appended.
         seed (int, optional): of the samplers' own generators. Default: drawn from torch's global one.
         init_key (NestedKey, optional): the key of
-            :class:`~torchrl.envs.transforms.InitTracker`, read if it is there: it tells of episodes
+            :class:`~torchrl.envs.transforms.InitTracker`, read if present: it marks episodes
             that were abandoned without an end (a reset of the collector). Defaults to ``"is_init"``.
 
     Examples:

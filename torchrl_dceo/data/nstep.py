@@ -117,7 +117,7 @@ class Columns:
         return moved.flatten(self.stack_dim - 1, self.stack_dim)
 
     def spec(self) -> dict[str, int | list[str]]:
-        """A description in plain values, to tell whether two buffers hold the same entries."""
+        """A description in plain values, to compare the entries of two buffers."""
         keys = {
             name: [key if isinstance(key, str) else ".".join(key) for key in getattr(self, name)]
             for name in ("observations", "states", "steps")

@@ -1,4 +1,4 @@
-"""States on disk without pickle: raw tensor bytes, and one JSON file that says what they are."""
+"""States on disk without pickle: raw tensor bytes, and one JSON file that describes them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SavedSegment(NamedTuple):
     Attributes:
         path: its file.
         facts: the file's size and checksum.
-        node: what the index says of it.
+        node: its entry in the index.
     """
 
     path: Path
@@ -196,8 +196,8 @@ def save_state(
     """Saves nested dictionaries of tensors and plain values into a directory, atomically.
 
     Large tensors go to a file each, small ones share one. They are new files; ``state.json`` is then replaced in one
-    step and the old files are removed. Whenever the process dies, the directory holds one whole state, old or new.
-    Size and checksum of every file are in ``state.json``, and so is its own.
+    step and the old files are removed. Whenever the process is killed, the directory contains one complete state, old
+    or new. Size and checksum of every file are in ``state.json``, and so is its own.
 
     Args:
         path (path-like): the directory; made if need be.
@@ -358,7 +358,7 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Loads what :func:`save_state` saved; checks size and checksum of every file.
 
     Large tensors that were not compressed are mapped from their files, not read into memory, and the
-    mapping is private: changing them does not change the files. An index that was tampered with is refused: one that
+    mapping is private: changing them does not change the files. A manipulated index raises an error: one that
     names files outside the directory, places outside a file, or more bytes than a file can hold.
 
     Args:

@@ -27,10 +27,9 @@ _MOST_SEGMENTS = 256
 class NStepReplayBuffer(TensorDictReplayBuffer):
     """A TorchRL buffer of single steps that gives n-step transitions.
 
-    Build it with :func:`~torchrl_dceo.data.make_replay_buffer`, which says what it stores and gives. Everything of
-    :class:`~torchrl.data.TensorDictReplayBuffer` works (``extend``, ``sample``, iteration,
-    ``append_transform``, ``update_tensordict_priority``, ``empty``, ...), apart from prefetching.
-    Beyond it:
+    Build it with :func:`~torchrl_dceo.data.make_replay_buffer`, which describes what it stores and returns. Everything
+    of :class:`~torchrl.data.TensorDictReplayBuffer` works (``extend``, ``sample``, iteration, ``append_transform``,
+    ``update_tensordict_priority``, ``empty``, ...), apart from prefetching. Beyond it:
 
     - :meth:`sample_uniform` draws uniformly, whatever the sampler; with ``uniform_key`` every sample brings such a
       batch along;
@@ -107,7 +106,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
 
     @property
     def num_streams(self) -> int:
-        """The number of environments whose steps are told apart."""
+        """The number of separate streams (environments)."""
         return self._reader.ring.num_streams
 
     def __len__(self) -> int:
@@ -210,7 +209,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         """
         if self._distinct is None:
             raise RuntimeError(
-                "The buffer does not know which observations are distinct: build it with "
+                "The buffer does not track distinct observations: build it with "
                 "make_replay_buffer(..., sampler='distinct') or uniform_measure='distinct'."
             )
         return self._drawn_by(self._distinct, batch_size)

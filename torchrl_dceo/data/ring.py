@@ -190,7 +190,7 @@ class StreamRing:
         return RingUpdate(*map(torch.from_numpy, (rows, final_rows, changed_rows, all_live)))
 
     def _is_plain(self, end: npt.NDArray, starts: Tensor | npt.NDArray | None) -> bool:
-        """Whether every stream goes on, in rows that were never written."""
+        """Whether every stream continues in rows that were never written."""
         return (
             self.frame_stack == 1
             and not end.any()

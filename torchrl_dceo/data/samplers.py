@@ -27,7 +27,7 @@ class SumTree:
 
     A binary tree over a million leaves has twenty levels, and on small batches every level costs a
     handful of calls. A node here has ``fan_out`` children instead, whose running sums are searched
-    at once, so that four levels serve a million leaves. Inner nodes are always summed anew from
+    at once, so that four levels serve a million leaves. Inner nodes are always recomputed from
     their children, never corrected by a difference: rounding errors do not pile up. The arrays are
     small and on the CPU, where NumPy calls are cheaper than torch's.
 

@@ -59,7 +59,7 @@ class RowStorage(Storage):
         self.in_files = in_files
         self.scratch_dir = None if scratch_dir is None else Path(scratch_dir)
         self.tensors: dict[NestedKey, Tensor] = {}
-        self.edits = 0  # writes that the ring knows nothing of
+        self.edits = 0  # writes that bypass the ring
         self._maps: list[MemoryMappedTensor] = []  # what keeps the mappings open
 
     def allocate(self, rows: dict[NestedKey, Tensor]) -> None:
@@ -74,7 +74,7 @@ class RowStorage(Storage):
                 self.scratch_dir.mkdir(parents=True, exist_ok=True)
                 name = key if isinstance(key, str) else ".".join(key)
                 file = str(self.scratch_dir / f"{name}.memmap")
-            # A run that is resumed finds its files, and fills them anew from its checkpoint.
+            # A run that is resumed finds its files, and writes them again from its checkpoint.
             mapped = MemoryMappedTensor.empty(
                 shape, dtype=value.dtype, filename=file, existsok=True
             )
@@ -148,7 +148,7 @@ class StreamWriter(Writer):
     Args:
         ring (StreamRing): where the rows lie.
         columns (Columns): which entries are stored.
-        init_key (NestedKey, optional): tells the first step of an episode; used if it is there, to
+        init_key (NestedKey, optional): marks the first step of an episode; used if present, to
             notice episodes that were abandoned (a reset without an end). Defaults to ``"is_init"``.
 
     Examples:

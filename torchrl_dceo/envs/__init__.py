@@ -2,7 +2,7 @@
 
 The MiniGrid environments themselves are in :mod:`torchrl_dceo.envs.minigrid`, which registers them
 with gymnasium when it is imported; :func:`make_env` does so when it builds one. The Atari environments are in
-:mod:`torchrl_dceo.envs.atari.env` and :mod:`torchrl_dceo.envs.atari.vector`, imported when a game is asked for.
+:mod:`torchrl_dceo.envs.atari.env` and :mod:`torchrl_dceo.envs.atari.vector`, imported when a game is requested.
 """
 
 from torchrl_dceo.envs.cube import RubiksCubeEnv

@@ -59,7 +59,7 @@ CUBE_ACTIONS: tuple[str, ...] = tuple(
 class CubeGraph(NamedTuple):
     """All states within ``max_depth`` moves of the solved cube, which is state 0.
 
-    Ids count the states in the order in which breadth-first search meets them, actions tried in the
+    Ids count the states in the order of breadth-first search, actions tried in the
     order of :data:`CUBE_ACTIONS`: deterministic, and the ids of a smaller ``max_depth`` are the
     first ids of a larger one.
 

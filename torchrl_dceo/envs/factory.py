@@ -110,7 +110,7 @@ def _side_by_side(
 
 
 def _minigrid(name: str) -> _World:
-    # MiniGrid takes a second to import: only when one of its environments is asked for.
+    # MiniGrid takes a second to import: only when one of its environments is requested.
     from torchrl_dceo.envs.minigrid import WORLDS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
@@ -132,7 +132,7 @@ def _make_minigrid(name: str, **settings: Any) -> EnvBase:
 
 
 def _miniworld(name: str) -> _World:
-    # Needs an extra and Mesa's libraries, and says so if they are missing.
+    # Needs an extra and Mesa's libraries; raises an error if they are missing.
     from torchrl_dceo.envs.miniworld import WORLDS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
@@ -152,7 +152,7 @@ def _gym_id(name: str) -> str:
 
 
 def _atari(name: str) -> _World:
-    # ale-py is only imported when a game is asked for.
+    # ale-py is only imported when a game is requested.
     from torchrl_dceo.envs.atari import rom_path
     from torchrl_dceo.envs.atari.env import AtariEnv, PlayerRecord
 
@@ -198,7 +198,7 @@ _MINIWORLDS = (
 
 
 def list_envs() -> list[str]:
-    """Returns the names that :func:`make_env` knows (besides maps and files).
+    """Returns the names of all environments of :func:`make_env` (besides maps and files).
 
     Examples:
         >>> from torchrl_dceo.envs import list_envs
@@ -408,12 +408,12 @@ def make_env(
         chain.append(StepCounter())
     if visits is not None and "state_id" not in base.full_observation_spec.keys():
         raise ValueError(
-            "visits needs to know the state, but this world gives no state_id (as Atari games with vector=True)"
+            "visits needs state_id, which this environment does not provide (such as Atari games with vector=True)"
         )
     if isinstance(visits, StateCounts):
         if visits.counts.numel() != num_states(base):
             raise ValueError(
-                f"visits counts {visits.counts.numel()} states, but this world has {num_states(base)}"
+                f"visits counts {visits.counts.numel()} states, but this environment has {num_states(base)}"
             )
         chain.append(visits.clone())
     elif visits is not None:

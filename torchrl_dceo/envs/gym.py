@@ -72,7 +72,7 @@ def make_gym_env(
     """Builds any Gymnasium environment, or one of your own, with all that agents need.
 
     Args:
-        id (str, optional): under which gymnasium knows it: ``"CartPole-v1"``, ``"MiniGrid-FourRooms-v0"``.
+        id (str, optional): its id in gymnasium: ``"CartPole-v1"``, ``"MiniGrid-FourRooms-v0"``.
 
     Keyword Args:
         entry_point (str or callable, optional): in place of ``id``, what builds an environment of Gymnasium or
@@ -279,12 +279,12 @@ class OptionActionWrapper(gymnasium.Wrapper):
 
 
 class GymWorldEnv(GymEnv):
-    """``GymEnv`` of a registered world that counts its states and saves itself, with categorical actions on the CPU.
+    """``GymEnv`` of a registered environment with ``state_id`` that can be saved, with categorical actions on the CPU.
 
     The environment has ``num_states``, and ``get_state`` and ``set_state`` of plain numbers and arrays.
 
     Args:
-        registered (str): the id under which gymnasium knows the environment.
+        registered (str): its id in gymnasium.
         **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
 
     Examples:
@@ -321,7 +321,7 @@ class GymWorldEnv(GymEnv):
 
 
 class SerialWorlds(SerialEnv):
-    """``SerialEnv`` of several :class:`GymWorldEnv`: a step goes to the worlds themselves, without a tensordict each.
+    """``SerialEnv`` of several :class:`GymWorldEnv`: environments are stepped directly, without a tensordict for each.
 
     The transitions are those of ``SerialEnv``, whose own path is taken while the fast paths are switched off.
 
@@ -366,7 +366,7 @@ _open: weakref.WeakSet[ParallelEnv] = weakref.WeakSet()
 def parallel_envs(num_workers: int, make: Callable[[], EnvBase]) -> ParallelEnv:
     """``ParallelEnv`` whose processes end with the one that steps them, and not before.
 
-    Ctrl-C and a cluster's SIGTERM go to every process of a group: workers that died of it could not be saved any more,
+    Ctrl-C and a cluster's SIGTERM go to every process of a group: workers that ended could not be saved any more,
     and closing waits ten seconds for each. One that is still open when Python ends is closed then.
 
     Args:
@@ -438,8 +438,8 @@ class MiniGridWorldEnv(GymWorldEnv):
 class MiniWorldEnv3D(GymWorldEnv):
     """One MiniWorld environment of this package under TorchRL: categorical actions, ``pixels``, ``state_id``, ``pose``.
 
-    It is ``GymEnv`` of the registered world, with what the other worlds offer too: ``num_states``, saving and
-    restoring in mid-episode, and an image for people. Needs the extra ``miniworld`` and Mesa's libraries.
+    It is ``GymEnv`` of the registered environment, with the features of the other environments: ``num_states``, saving
+    and restoring in mid-episode, and an image for people. Needs the extra ``miniworld`` and Mesa's libraries.
 
     Args:
         name (str): ``"MiniWorldFourRoomsStrafe"``, ``"MyWayHomeSparseStrafe"``, ``"MiniWorldFourRooms"`` or
@@ -452,7 +452,7 @@ class MiniWorldEnv3D(GymWorldEnv):
         from torchrl_dceo.envs.miniworld import WORLDS
 
         if name not in WORLDS:
-            raise ValueError(f"unknown world {name!r}; the worlds are {', '.join(WORLDS)}")
+            raise ValueError(f"unknown environment {name!r}; choose from {', '.join(WORLDS)}")
         self._made_with = (name, kwargs)
         super().__init__(f"torchrl_dceo/{name}-v0", **kwargs)
 

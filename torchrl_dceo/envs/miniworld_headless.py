@@ -1,4 +1,4 @@
-"""Importing MiniWorld where there is no display, and one sentence where that cannot work."""
+"""Imports MiniWorld without a display, or raises an error that names what is missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ APT_PACKAGES = "libegl1 libgl1 libglu1-mesa"
 def import_miniworld() -> None:
     """Imports MiniWorld for rendering into memory; its environments can be imported afterwards.
 
-    What the environment variables ``PYGLET_HEADLESS`` and ``LP_NUM_THREADS`` already say is kept. They are read when
+    Existing values of the environment variables ``PYGLET_HEADLESS`` and ``LP_NUM_THREADS`` are kept. They are read when
     pyglet and Mesa are first loaded, so this goes before any other import of them in the process.
 
     Raises:
-        ImportError: one sentence that says what to install.
+        ImportError: with what to install.
     """
     os.environ.setdefault("PYGLET_HEADLESS", "1")
     # Mesa's software renderer would hand these small images to threads of its own: waiting for them takes longer than
@@ -49,7 +49,7 @@ def import_miniworld() -> None:
 
 
 def why_not() -> str | None:
-    """The sentence that says why MiniWorld cannot be used here, or ``None`` if it can.
+    """The reason why MiniWorld cannot be used here, or ``None`` if it can.
 
     Examples:
         >>> from torchrl_dceo.envs.miniworld_headless import why_not
@@ -65,5 +65,5 @@ def why_not() -> str | None:
 
 def _no_package(error: ImportError) -> ImportError:
     return ImportError(
-        f"the 3D worlds need the package miniworld ({error}): pip install 'torchrl-dceo[miniworld]'"
+        f"the 3D environments need the package miniworld ({error}): pip install 'torchrl-dceo[miniworld]'"
     )

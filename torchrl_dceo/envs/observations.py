@@ -300,7 +300,7 @@ def _layout_of(shape: Sequence[int], key: NestedKey) -> Literal["chw", "hwc"]:
     hwc = (last <= _FEW_CHANNELS) + (first == middle)
     if chw == hwc:
         raise ValueError(
-            f"the shape {list(shape)} of the image {key!r} does not say where its channels are: "
+            f"the shape {list(shape)} of the image {key!r} does not determine its channel dimension: "
             "prepare_env(env, layout='hwc') or layout='chw' (env.layout=hwc on the command line)"
         )
     return "chw" if chw > hwc else "hwc"

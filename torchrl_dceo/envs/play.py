@@ -116,7 +116,7 @@ def play(
     """
     world = env.unwrapped
     if not isinstance(world, MiniGridWorld):
-        raise ValueError(f"play needs one of the MiniGrid worlds, got {type(world).__name__}")
+        raise ValueError(f"play needs one of the MiniGrid environments, got {type(world).__name__}")
     usable = {key: name for key, name in _KEYS.items() if name in world.action_names}
     others = {"pickup": ", p pick up", "toggle": ", t toggle"}
     hint = "wasd or arrows move" + "".join(others.get(name, "") for name in world.action_names)
@@ -186,8 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     parser = argparse.ArgumentParser(prog="python -m torchrl_dceo.envs.play", description=__doc__)
-    parser.add_argument("id", nargs="?", help="a world, such as EscapeRoom")
-    parser.add_argument("--list", action="store_true", help="list the worlds")
+    parser.add_argument("id", nargs="?", help="an environment, such as EscapeRoom")
+    parser.add_argument("--list", action="store_true", help="list the environments")
     parser.add_argument("--seed", type=int, help="of the first episode")
     parser.add_argument("--slip", type=float, default=0.15, help="default: 0.15")
     parser.add_argument("--window", action="store_true", help="MiniGrid's window, not the terminal")
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if options.id is None:
-            raise ValueError(f"name a world to play: {', '.join(WORLDS)}")
+            raise ValueError(f"name an environment to play: {', '.join(WORLDS)}")
         name = world_id(options.id)
         if not options.window and not sys.stdin.isatty():
             raise ValueError("stdin is not a terminal: run this in one, or pass --window")

@@ -114,7 +114,7 @@ class TableEnv(CompleteSteps, EnvBase):
     time limit does). Without goals (``goals=None``) no reward is given and nothing terminates: the
     coverage mode.
 
-    An environment is a subclass that builds its tables, hands them to this constructor and says with
+    An environment is a subclass that builds its tables, passes them to this constructor and defines with
     :meth:`observe` what a state looks like. Environments that change with time override :meth:`_move`,
     :meth:`_reached_goal` or :meth:`_draw_start`; ``self._env_steps`` counts the steps of each
     environment over all its episodes.
@@ -237,7 +237,7 @@ class TableEnv(CompleteSteps, EnvBase):
             device=device,
         )
 
-    # What an environment says, or may say
+    # What an environment must or may define
 
     def observe(self, state_ids: Tensor) -> Tensor:
         """Returns what the agent sees in each state: ``[*state_ids.shape, *observation.shape]``."""

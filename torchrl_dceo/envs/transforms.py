@@ -39,7 +39,7 @@ except ImportError:  # Windows: no lock, so count in one process only
 
 
 class SharedTable:
-    """An int64 table in a memory-mapped file: whoever unpickles it shares it.
+    """An int64 table in a memory-mapped file: processes that unpickle it share it.
 
     Environments are sent to worker processes by pickle, which copies tensors in shared memory;
     a file is found again by its name. Additions hold the file's lock, so none is lost, in however
@@ -204,7 +204,7 @@ class RowTransform(Transform):
     """A transform that has numbers for the log of a run: the trainer adds :meth:`row` to each row."""
 
     def row(self) -> dict[str, float]:
-        """The numbers, by column; what is counted per row begins anew. Here: none."""
+        """The numbers, by column; counts per row restart. Here: none."""
         return {}
 
 

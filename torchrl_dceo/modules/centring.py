@@ -24,13 +24,14 @@ _BUFFERS = ("centre", "scale")
 class Centred(nn.Module, PreparedNetwork):
     r"""A network on images of which a mean image is subtracted: :math:`\text{net}((x - \bar x) / \sigma)`.
 
-    In a grid world a state differs from the next in two pixels, and from all others in no more; the walls are the same
-    everywhere. A fresh network is then all but constant over the states, and whatever it is to tell apart has to grow
-    out of next to nothing. Without the mean image, and divided by the one standard deviation of all that is left, the
-    eigenfunctions take about a fifth of the updates, and options half of theirs.
+    In a grid a state differs from the next in two pixels, and from all others in no more; the walls are the same
+    everywhere. The output of an untrained network is then nearly constant over the states, and all differences have to
+    grow out of next to nothing. Without the mean image, and divided by the one standard deviation of all that is left,
+    the eigenfunctions take about a fifth of the updates, and options half of theirs.
 
     Both statistics are buffers, 0 and 255 until :class:`CentringFit` sets them once: a representation must not drift
-    with its input. A learner that has to carry a rare reward over to neighbours wants a scale of its own, below 1/σ.
+    with its input. A learner that has to generalise a rare reward to neighbouring states needs its own scale, below
+    1/σ.
 
     Args:
         network (nn.Module): a network on float images.

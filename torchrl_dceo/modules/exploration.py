@@ -117,7 +117,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
 
     @property
     def waits_for_reward(self) -> bool:
-        """Whether ε does not fall yet because no reward has been met."""
+        """Whether the decay of ε waits for the first reward."""
         return bool(self.began == _NEVER)
 
     def step(self, frames: int = 1, *, rewarded: bool = False) -> None:
@@ -454,7 +454,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             raise ValueError(f"option_duration must be at least 1 step, got {option_duration}")
         if eps_per == "step" and termination is not None:
             raise ValueError(
-                "eps_per='step' needs to know how long options last, which a termination of one's own decides: set "
+                "eps_per='step' needs the duration of options, which is unknown with a custom termination: set "
                 "eps_per='decision' with it"
             )
         check_probability("option_eps", option_eps)

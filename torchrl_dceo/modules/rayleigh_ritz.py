@@ -70,11 +70,11 @@ class RayleighRitz(nn.Module):
 
     **Identity.** An option follows one function, so that a new solution must not exchange two of them because their
     eigenvalues crossed, nor turn those around that are all but equal. From the second solution on, every function stays
-    in its place: those whose eigenvalues cannot be told apart (closer than ``tolerance``, relatively, or than four
+    in its place: those whose eigenvalues cannot be distinguished (closer than ``tolerance``, relatively, or than four
     times the sum of their standard errors) are one subspace, places are given to the subspaces that hold most of their
     old functions, and within a subspace the basis nearest to the old one is taken (orthogonal Procrustes), which for a
     single function is its sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so later;
-    ``solve(restart=True)`` sorts them anew. A function goes ahead of another only where its eigenvalue is less than
+    ``solve(restart=True)`` sorts them again. A function goes ahead of another only where its eigenvalue is less than
     1 / ``reorder`` of the other's, beyond their errors: the constant one, whose eigenvalue is 0, is always the first,
     also where a first solution, of an encoder that had not learned yet, put it elsewhere.
 
@@ -261,7 +261,7 @@ class RayleighRitz(nn.Module):
         return apart and values[b] > self.reorder * max(values[a], 0.0)
 
     def _groups(self, values: list[float], errors: list[float]) -> list[tuple[int, int]]:
-        """Neighbours that cannot be told apart, as ``(first, last + 1)``."""
+        """Neighbours that cannot be distinguished, as ``(first, last + 1)``."""
         bounds = [0]
         for i, (low, high) in enumerate(pairwise(values), start=1):
             # Eigenvalues of noisy matrices repel each other: equal ones are found several errors apart, with

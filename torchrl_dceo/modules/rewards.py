@@ -264,7 +264,7 @@ class EigenReward(KeyedModule):
         terminated = next_td.get(keys.terminated, None)
         if terminated is None:
             terminated = next_td.get(keys.done, None)
-        # Steps without flags, of a plain rollout say, end nowhere.
+        # Steps without flags, for example of a plain rollout, never end.
         return features * (1 - (kept if terminated is None else kept * ~terminated))
 
     def _discounted(self, features: Tensor, tensordict: TensorDictBase) -> Tensor:

@@ -23,9 +23,9 @@ class DIAYNReward(KeyedModule):
 
     From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070), with a uniform
     prior :math:`p(z) = 1/N`. The reward is relabelled: every skill is rewarded for every transition, as if it had
-    made it, so all skills learn from all data. It is positive where a state tells more of the skill than chance, and at
-    most :math:`\log N`. Over an n-step transition it is given once, at its last state, with the discriminator's
-    current weights and without gradient.
+    made it, so all skills learn from all data. It is positive where a state is more informative of the skill than
+    chance, and at most :math:`\log N`. Over an n-step transition it is given once, at its last state, with the
+    discriminator's current weights and without gradient.
 
     It writes the key that :class:`~torchrl_dceo.modules.EigenReward` writes, so the same option loss follows.
 
@@ -111,7 +111,7 @@ class SkillScores(nn.Module):
     Keyword Args:
         num_cells (int): width of the hidden layer of :math:`g_1`. Default: 256.
         embedding_features (int): width of both embeddings. Default: 64, the width of a skill in the paper.
-        temperature (float): T. Scores lie within :math:`\pm 1/T`, so a small one lets transitions be told apart more
+        temperature (float): T. Scores lie within :math:`\pm 1/T`, so a small one separates transitions more
             sharply. Default: 0.5, as in the authors' code.
 
     Examples:
@@ -136,7 +136,7 @@ class SkillScores(nn.Module):
         super().__init__()
         if num_skills < 2:
             raise ValueError(
-                f"num_skills must be at least 2, as one alone cannot be told apart, got {num_skills}"
+                f"num_skills must be at least 2, as a single one cannot be distinguished, got {num_skills}"
             )
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")

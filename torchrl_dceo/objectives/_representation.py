@@ -49,19 +49,19 @@ _CHECK_PERIOD = 500  # forward passes between two looks at what has collapsed
 
 
 class AutomaticBarrier(nn.Module):
-    r"""Keeps a barrier safely above :math:`\lambda_d / 2`, whatever the environment.
+    r"""Keeps a barrier safely above :math:`\lambda_d / 2` in any environment.
 
     With a barrier :math:`\beta` the optimum of the penalty objectives is shrunk to
     :math:`\mathbb E f_i^2 = 1 - \lambda_i / (2\beta)`: below :math:`\lambda_d / 2` dimensions collapse, far above it
-    the differences between eigenvalues drown in the noise of the orthogonality. Neither can be known before the
-    spectrum is. So running averages of :math:`A = \tfrac12 E (f(s) - f(s'))(f(s) - f(s'))^\top` and
+    the noise of the orthogonality term hides the differences between eigenvalues. The spectrum is unknown before
+    training. So running averages of :math:`A = \tfrac12 E (f(s) - f(s'))(f(s) - f(s'))^\top` and
     :math:`M = E f f^\top` are kept, and the barrier is ``factor`` times the largest :math:`\lambda` of
-    :math:`A r = \lambda M r`: the Rayleigh quotient of the roughest direction that f has now, in whatever rotation. It
-    begins high, where a fresh network is rough, and falls as f becomes smooth.
+    :math:`A r = \lambda M r`: the Rayleigh quotient of the least smooth direction of f, in any rotation. It
+    starts high, because an untrained network is not smooth, and decreases as f becomes smooth.
 
-    A dimension that adds (next to) nothing to those before it, by the Cholesky factor of M, has collapsed or has not
-    unfolded yet. While there is one, the barrier is that of the largest eigenvalue there can be, 2, beneath which no
-    dimension stays collapsed; :attr:`collapsed` tells which, and a warning names those that stay.
+    A dimension that adds (next to) nothing to those before it, by the Cholesky factor of M, has collapsed or is not
+    learned yet. While there is one, the barrier is that of the largest possible eigenvalue, 2, with which no
+    dimension stays collapsed; :attr:`collapsed` lists them, and a warning names those that stay.
 
     Args:
         factor (float): the barrier in units of the estimated :math:`\lambda_d`. At 1, twice what is needed, the last
@@ -71,7 +71,7 @@ class AutomaticBarrier(nn.Module):
         least (float): the barrier never falls below it. Where the data still change, as while an agent explores, a
             higher one lets f follow sooner. Default: ``0.0``.
         rate (float): of the running averages, for each batch. Default: ``0.02``.
-        threshold (float): a dimension whose own second moment is below this share of the mean has collapsed.
+        threshold (float): a dimension whose own second moment is below this fraction of the mean has collapsed.
             Default: ``0.05``.
 
     Examples:
@@ -109,7 +109,7 @@ class AutomaticBarrier(nn.Module):
 
     @torch.no_grad()
     def update(self, f: Tensor, f_successor: Tensor) -> None:
-        """Counts a batch of pairs, ``[B, d]`` each, and moves the barrier."""
+        """Adds a batch of pairs, ``[B, d]`` each, to the averages and updates the barrier."""
         size, dimensions = f.shape
         if self.moments.shape[0] != dimensions or self.moments.device != f.device:
             self._set_dimensions(dimensions, f.device)
@@ -180,19 +180,19 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a mode that is not one of ``choices``."""
+    """Raises an error for a mode that is not one of ``choices``."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def check_positive(name: str, value: float) -> None:
-    """Refuse a number that is not positive and finite."""
+    """Raises an error for a number that is not positive and finite."""
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be positive and finite, got {value}.")
 
 
 def check_barrier(value: Barrier) -> None:
-    """Refuse a barrier that is neither a positive number nor ``"auto"``."""
+    """Raises an error for a barrier that is neither a positive number nor ``"auto"``."""
     if isinstance(value, str) and value != "auto":
         raise ValueError(f"barrier must be 'auto' or a positive number, got {value!r}.")
     if not isinstance(value, str):
@@ -259,7 +259,7 @@ class RepresentationLoss(DirectLoss, LossModule):
         self.set_keys(successor=successor)
 
     def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:
-        """There is no value estimator to tell; ``in_keys`` follows ``tensor_keys`` by itself."""
+        """There is no value estimator; ``in_keys`` follows ``tensor_keys`` by itself."""
 
     @property
     def in_keys(self) -> list[NestedKey]:

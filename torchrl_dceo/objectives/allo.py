@@ -31,14 +31,14 @@ class ALLOLoss(RepresentationLoss):
         + \sum_{k \le j} \beta_{jk} \big(\mathbb E[f_j ⟦f_k⟧] - \delta_{jk}\big)
         + b \sum_{k \le j} \big(\mathbb E[f_j ⟦f_k⟧] - \delta_{jk}\big)^2,
 
-    where ⟦·⟧ stops the gradient: f_j is kept orthogonal to the f_k before it and does not push them
-    back, which fixes the order without any coefficients. At the equilibrium the constraints hold
+    where ⟦·⟧ stops the gradient: f_j is kept orthogonal to the earlier f_k and does not affect
+    them, which fixes the order without any coefficients. At the equilibrium the constraints hold
     exactly, for any barrier b, the off-diagonal duals vanish and the gradient with respect to f_i,
     :math:`2 L f_i + \beta_{ii} f_i`, is zero: :math:`\lambda_i = -\beta_{ii} / 2`
     (:attr:`eigenvalues`).
 
     The duals and the barrier are buffers, saved in the ``state_dict`` and no part of
-    ``parameters()``. They move when :meth:`dual_step` is called, once after every step of the
+    ``parameters()``. They change when :meth:`dual_step` is called, once after every step of the
     optimizer::
 
         out = loss(batch)
@@ -56,10 +56,10 @@ class ALLOLoss(RepresentationLoss):
 
     Keyword Args:
         barrier (float or str): b. ``"auto"`` (default) keeps it at twice an estimate of λ_d, saved with the loss, as
-            for :class:`GraphDrawingLoss`: it does not grow, and the three arguments about its growth have no use. A
+            for :class:`GraphDrawingLoss`: it does not grow, and the three arguments of its growth are ignored. A
             number is the initial barrier, from where it grows; the authors prove the equilibrium stable for b > 2.
         dual_step_size (float): step size of the duals; with the automatic barrier, times b/2, so that it is the same
-            at b = 2. Defaults to ``1e-4`` (the authors' code), for some 10⁵ updates: short runs need more.
+            at b = 2. Defaults to ``1e-4`` (the authors' code), suited to some 10⁵ updates; short runs need more.
         barrier_step_size (float): step size of the barrier; 0 keeps it. Defaults to ``1.0`` (the
             authors' code).
         max_barrier (float): the barrier stops growing here. Defaults to ``1e4`` (the authors'
@@ -73,7 +73,7 @@ class ALLOLoss(RepresentationLoss):
             the product of the errors of the two halves of the batch, as the authors multiply those
             of two independent batches; needs an even batch.
         successor (NestedKey): where s' is read, with the keys of the encoder under it. Defaults to
-            ``"next"``; with n-step transitions pass the key that holds the state one step on.
+            ``"next"``; with n-step transitions pass the key of the state after one step.
         reduction (str): ``"mean"`` (default), ``"sum"`` (B times the mean) or ``"none"``: one value
             per state, whose mean is the loss.
 
@@ -166,10 +166,10 @@ class ALLOLoss(RepresentationLoss):
 
     @torch.no_grad()
     def dual_step(self) -> None:
-        """Move duals and barrier by the errors of the last forward pass that had gradients enabled.
+        """Updates duals and barrier with the errors of the last forward pass that had gradients enabled.
 
         The duals ascend along the errors; the barrier, unless it is automatic, grows with the moving average of the
-        squared errors. The errors are used up: a second call without a forward pass between is refused, so
+        squared errors. The errors are used up: a second call without a forward pass in between raises an error, so
         that no batch is counted twice.
         """
         if self._pending is None:

@@ -1,4 +1,4 @@
-"""CIC's contrastive loss: which of the skills made this transition?"""
+"""CIC's contrastive loss: classifies which skill produced a transition."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class CICLoss(SkillLoss):
 
     From Laskin et al., "Contrastive Intrinsic Control for Unsupervised Skill Discovery" (2022,
     https://arxiv.org/abs/2202.00161), Eq. 5. With :math:`f(\tau, z)` the score of a transition
-    :math:`\tau = (s, s')` and a skill, a step i that was taken while skill :math:`z_i` was active costs
+    :math:`\tau = (s, s')` and a skill, the loss of a step i taken while skill :math:`z_i` was active is
 
     .. math:: -f(\tau_i, z_i) + \log \sum_j \exp f(\tau_i, z_j).
 
-    The transition is one step, whatever the n of the batch's n-step transitions, as after it another skill may have
-    been active. Steps without a skill, ``option`` −1, are left out: the mean is over the others, and 0 (with a gradient
+    The transition is a single step for any n of the batch's n-step transitions, because another skill may be active
+    after it. Steps without a skill, ``option`` −1, are left out: the mean is over the others, and 0 (with a gradient
     of 0) if there is none.
 
     Args:
@@ -41,7 +41,7 @@ class CICLoss(SkillLoss):
             can be listed as they are discrete. ``"batch"``: the skills of the batch's steps, as in the paper, where
             they are continuous; here most then come several times.
         successor (NestedKey, optional): where s' is read, with the keys of the encoder under it. Default: ``"next"``;
-            with n-step transitions pass the key that holds the state one step on.
+            with n-step transitions pass the key of the state after one step.
         reduction (str, optional): ``"mean"``, ``"sum"`` or ``"none"`` (0 where no skill was active). Default:
             ``"mean"``.
 
@@ -111,7 +111,7 @@ class CICLoss(SkillLoss):
             {
                 key: torch.stack(
                     [
-                        self._read(tensordict, where, "say where s' is with successor=…")
+                        self._read(tensordict, where, "set its key with successor=…")
                         for where in (key, unravel_key((successor, key)))
                     ]
                 )

@@ -1,4 +1,4 @@
-"""DIAYN's discriminator: which skill led to this state?"""
+"""DIAYN's discriminator: predicts the skill that led to a state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SkillLoss(LossModule):
         self.reduction = reduction
 
     def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:
-        """There is no value estimator to tell."""
+        """There is no value estimator."""
 
     def _read(self, tensordict: TensorDictBase, key: NestedKey, fix: str) -> Tensor:
         value = tensordict.get(key, None)
@@ -70,8 +70,8 @@ class DIAYNLoss(SkillLoss):
     r"""The cross-entropy of DIAYN's discriminator, :math:`-\mathbb E[\log q(z \mid s')]`.
 
     From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070). A step from s to
-    s' that was taken while skill z was active says that s' is a state of z: s' is the state one step on, whatever
-    the n of the batch's n-step transitions, as after it another skill may have been active. Steps without a skill,
+    s' that was taken while skill z was active is a sample of the states of z. s' is the state after one step for any
+    n of the batch's n-step transitions, because another skill may be active later. Steps without a skill,
     ``option`` −1, are left out: the mean is over the others, and 0 (with a gradient of 0) if there is none.
 
     Args:
@@ -80,12 +80,12 @@ class DIAYNLoss(SkillLoss):
 
     Keyword Args:
         successor (NestedKey, optional): where s' is read, with the keys of the discriminator under it. Default:
-            ``"next"``; with n-step transitions pass the key that holds the state one step on.
+            ``"next"``; with n-step transitions pass the key of the state after one step.
         reduction (str, optional): ``"mean"``, ``"sum"`` or ``"none"`` (0 where no skill was active). Default:
             ``"mean"``.
 
-    The returned TensorDict holds ``loss_discriminator`` and, detached, ``skill_accuracy``: the share of steps with a
-    skill whose skill the discriminator finds (1/N is chance; 0 without such steps).
+    The returned TensorDict holds ``loss_discriminator`` and, detached, ``skill_accuracy``: the fraction of steps with a
+    skill whose skill the discriminator predicts (1/N is chance; 0 without such steps).
 
     Examples:
         >>> import torch
@@ -135,7 +135,7 @@ class DIAYNLoss(SkillLoss):
         states = TensorDict(
             {
                 key: self._read(
-                    tensordict, unravel_key((successor, key)), "say where it is with successor=…"
+                    tensordict, unravel_key((successor, key)), "set its key with successor=…"
                 )
                 for key in network.in_keys
             },

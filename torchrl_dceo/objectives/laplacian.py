@@ -135,7 +135,7 @@ class GraphDrawingLoss(RepresentationLoss):
     With a finite barrier β the optimum is shrunk,
     :math:`\mathbb E f_i^2 = 1 - \lambda_i / (2\beta)`, and a dimension with
     :math:`\lambda_i \ge 2\beta` collapses to 0. Eigenvalues lie in [0, 2], so β > 1 is always safe, but far above
-    the eigenvalues that are wanted it drowns their differences in noise. By default β follows an estimate of λ_d.
+    the eigenvalues that are wanted their differences are hidden by noise. By default β follows an estimate of λ_d.
 
     The batch must be drawn uniformly: prioritized sampling changes the measure under which f is
     orthonormal.
@@ -158,19 +158,19 @@ class GraphDrawingLoss(RepresentationLoss):
             batches of the original implementations; needs an even batch.
         norm (str): ``"squared"`` (default) is the objective above. With ``"log1p"`` the norms
             ‖f(u)‖² in the orthogonality become log(1 + ‖f(u)‖), as in the released code of DCEO:
-            the push away from the origin stays bounded, which is more stable, but it is no estimate
+            the force away from the origin is bounded, which is more stable, but it is no estimate
             of orthonormality: f comes out on a smaller scale and a dimension collapses earlier.
         successor (NestedKey): where s' is read, with the keys of the encoder under it. Defaults to
-            ``"next"``; with n-step transitions pass the key that holds the state one step on.
+            ``"next"``; with n-step transitions pass the key of the state after one step.
         reduction (str): ``"mean"`` (default), ``"sum"`` (B times the mean) or ``"none"``: one value
-            per state, its own smoothness and its share of the orthogonality (the average over its
+            per state, its own smoothness and its part of the orthogonality (the average over its
             pairs), whose mean is the loss.
 
     The returned TensorDict holds ``loss_laplacian`` and, detached, its parts ``smoothness`` (½ E Σ
     c_i (f_i(s) - f_i(s'))²) and ``orthogonality`` (before the multiplication with β; an estimate of
     a square that may be negative). The representations f(s) and f(s') are written into the input,
-    detached, under the encoder's ``out_key`` and under ``(successor, out_key)``, so that an
-    option's reward need not compute them again.
+    detached, under the encoder's ``out_key`` and under ``(successor, out_key)``, so that the
+    rewards of the options can reuse them.
 
     Examples:
         >>> import torch

@@ -32,7 +32,7 @@ class OMMLoss(RepresentationLoss):
         M_{jk} = \mathbb E[f_j f_k], \quad F_{jk} = \langle f_j, K f_k \rangle.
 
     Its minimum, :math:`-\sum_{i \le d} \kappa_i` over the largest eigenvalues of K, is reached at orthonormal bases of
-    their eigenfunctions: nothing has to be constrained, weighted or shrunk. The smoothest eigenfunctions of the
+    their eigenfunctions: there is no constraint, no weight and no shrinkage. The smoothest eigenfunctions of the
     Laplacian L are the leading ones of
 
     .. math:: K = I - L/2, \qquad F = M - \tfrac14 \mathbb E\big[(f(s) - f(s'))(f(s) - f(s'))^\top\big],
@@ -54,7 +54,7 @@ class OMMLoss(RepresentationLoss):
     Keyword Args:
         nesting (str): ``"sequential"`` (default), ``"joint"`` or ``"none"``, see above.
         successor (NestedKey): where s' is read, with the keys of the encoder under it. Defaults to
-            ``"next"``; with n-step transitions pass the key that holds the state one step on.
+            ``"next"``; with n-step transitions pass the key of the state after one step.
         reduction (str): ``"mean"`` (default), ``"sum"`` (B times the mean) or ``"none"``: one value
             per state, whose mean is the loss.
 

@@ -48,15 +48,15 @@ class OptionErrors(NamedTuple):
 class OptionDQNLoss(DirectLoss, LossModule):
     r"""The n-step Double DQN loss of every option, from one batch, in one vectorised pass (the paper's Eq. 1).
 
-    Option o learns off-policy from whatever the agent did, with its own reward :math:`r_o`:
+    Option o learns off-policy from all transitions of the agent, with its own reward :math:`r_o`:
 
     .. math::
         Y_o = r_o + \gamma^m (1 - \text{terminated})\,
               Q_{\theta^-}(s_{t+m}, \arg\max_{a'} Q_\theta(s_{t+m}, a'; o); o)
 
     and the loss is the sum over options of the mean over the batch of :math:`\ell(Q_\theta(s_t, a_t; o), Y_o)`, so each
-    option's gradient is that of a :class:`~torchrl.objectives.DQNLoss` of its own. An option's random end after D
-    steps is not terminal in its target; the episode's termination is.
+    option's gradient is that of a separate :class:`~torchrl.objectives.DQNLoss`. The random end of an option after D
+    steps on average is not terminal in its target; the termination of the episode is.
 
     It reads ``option_reward`` ``[*, N]``, written before by a reward module such as
     :class:`~torchrl_dceo.modules.EigenReward`: the loss owns no encoder, and no gradient reaches one. The discount
@@ -73,24 +73,24 @@ class OptionDQNLoss(DirectLoss, LossModule):
         action_space (str or TensorSpec, optional): ``"categorical"``, ``"one_hot"``, or the action's spec. Default:
             that of the :class:`~torchrl_dceo.modules.OptionQValueActor` in ``option_actor``.
         double_dqn (bool, optional): choose the next action with the online network. Default: ``True``.
-        delay_value (bool, optional): keep target networks, moved by TorchRL's ``SoftUpdate`` or ``HardUpdate``.
+        delay_value (bool, optional): keep target networks, updated by TorchRL's ``SoftUpdate`` or ``HardUpdate``.
             Default: ``True``.
         loss_function (str, optional): ``"smooth_l1"``, ``"l2"`` or ``"l1"``. Default: ``"smooth_l1"``.
-        single_step (bool, optional): whether the transitions are single steps, m = 1, whatever ``steps_to_next_obs``
-            holds. Options may so learn from one step while the main learner takes n: the steps between were another
-            policy's, and over n of them the first action counts for little, so one step makes far better options. Give
-            ``successor`` the state one step on then. Default: ``False``.
+        single_step (bool, optional): whether the transitions are single steps, m = 1, for any ``steps_to_next_obs``.
+            Options can learn from single steps while the main learner uses n steps: the other steps were chosen by
+            other policies, and single steps give much better options. Then pass the key of the state after one
+            step as ``successor``. Default: ``False``.
         successor (NestedKey, optional): where the state after the transition is, with its flags, e.g. ``"successor"``
             of :func:`~torchrl_dceo.data.make_replay_buffer`. Default: ``"next"``.
-        options_per_update (int, optional): train only this many options, drawn anew without replacement at each call;
+        options_per_update (int, optional): train only this many options, drawn without replacement at each call;
             1 is the variant of the DCEO authors' released code. With an
             :class:`~torchrl_dceo.modules.networks.OptionNet` in ``option_actor`` the others are not even computed, and
             :meth:`trained_rows` names the rows of the parameters that
-            :class:`~torchrl_dceo._fast.steps.OptionAdam` moves: an optimizer with momentum that does not
-            know them moves all options. Default: ``None``, all of them.
+            :class:`~torchrl_dceo._fast.steps.OptionAdam` updates: any other optimizer with momentum
+            updates all options. Default: ``None``, all of them.
         reduction (str, optional): over the batch: ``"mean"``, ``"sum"`` or ``"none"`` (the result is ``[*]``, summed
             over options). Default: ``"mean"``.
-        use_prioritized_weights (bool or "auto", optional): weigh the transitions by ``priority_weight`` if the batch
+        use_prioritized_weights (bool or "auto", optional): weight the transitions by ``priority_weight`` if the batch
             has it. Default: ``"auto"``.
 
     The output has ``loss_option`` and, detached and one value per trained option for logging, ``option_td_error`` (mean
@@ -341,7 +341,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         return OptionErrors(error, value, target, priority=(value - target).square())
 
     def _draw_options(self) -> Tensor | None:
-        """The options to be trained, drawn on the host, which has to know which rows of the parameters will move."""
+        """The options to be trained, drawn on the host, because the optimizer needs their rows."""
         if self.options_per_update is None:
             return None
         options = torch.randperm(self.num_options)[: self.options_per_update]

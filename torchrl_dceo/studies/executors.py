@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 EXECUTORS = ("local", "slurm", "ray")
-"""The names by which the command line knows them."""
+"""Their names on the command line."""
 
 
 _ALIVE = (
@@ -256,7 +256,7 @@ class SlurmExecutor(Executor):
         memory (float, optional): GB of a job. Default: ``4``.
         threads (int, optional): processors of a job. Default: ``1``.
         gpus (int, optional): of a job. Default: ``0``.
-        partition, account (str, optional): as Slurm knows them.
+        partition, account (str, optional): names in Slurm.
         cluster (str, optional): ``"local"`` tries it all without Slurm. Default: ``"slurm"``.
     """
 

@@ -103,11 +103,11 @@ def commands(jobs: Sequence[Job], folder: Callable[[Job], str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a folder says about itself.
+    """The description in a folder.
 
     Attributes:
         title (str): by ``study.json``, the README's heading, or the folder's name.
-        summary (str): the study's question; empty if it says none.
+        summary (str): the study's question; empty if there is none.
         commands (list of str): that made it.
         facts (dict of str to str): preset, commit, seeds and the like.
         versions (dict of str to str): of packages.

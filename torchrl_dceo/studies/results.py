@@ -40,7 +40,7 @@ class Results:
         images (list of Path): of scripts.
         tables (list of Path): of scripts.
         page (Path, optional): the report, if it could be made.
-        missing (list of str): a sentence for each thing that could not be made.
+        missing (list of str): a sentence for each missing item.
     """
 
     folder: Path

@@ -196,7 +196,7 @@ Signs = Literal["+", "-", "both", "rare"]
 Weights = Literal["edges", "visits"]
 
 
-_GROWTH = 50  # options are made anew when this part of the experience is new
+_GROWTH = 50  # options are recomputed when this part of the data is new
 
 
 class RODCycle:
@@ -209,8 +209,8 @@ class RODCycle:
     (:func:`~torchrl_dceo.tabular.solve_options`), and they take the place of the whole option set.
 
     A seed whose episode ended and that has seen no new edge since its options were made keeps them, unless its
-    experience has grown by a fiftieth, which makes the empirical model better. So once the world is known the cycle
-    costs little.
+    experience has grown by a fiftieth, which makes the empirical model better. So once the environment is known the
+    cycle costs little.
 
     Args:
         num_seeds (int): B.

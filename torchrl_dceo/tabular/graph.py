@@ -20,8 +20,8 @@ class TransitionGraph:
     r"""Counts transitions for a batch of seeds: the graph over the states seen, and the empirical model of the moves.
 
     Every state keeps a list of the distinct states that were seen to follow it, and how often each of them followed
-    each action. So the memory grows with the edges of the world and not with the square of its states; the lists grow
-    when they are full.
+    each action. So the memory grows with the edges of the environment and not with the square of its states; the lists
+    grow when they are full.
 
     Args:
         num_seeds (int): B, independent graphs that are updated together.
@@ -182,8 +182,8 @@ def laplacian_eigenvectors(
     r"""Returns the ``d`` smoothest eigenvectors of a graph after the constant one.
 
     Of the combinatorial Laplacian :math:`L = D - W`, with :math:`W` the (weighted) adjacency matrix and :math:`D` the
-    degrees. Of a world whose actions are all moves along different edges (or stay), these are the eigenfunctions that
-    the deep agents learn, with all states alike: :math:`L/A` is then :math:`I - P` of the uniformly random walk.
+    degrees. In an environment whose actions are all moves along different edges (or stay), these are the eigenfunctions
+    that the deep agents learn, with all states alike: :math:`L/A` is then :math:`I - P` of the uniformly random walk.
 
     Args:
         edges (Tensor): int64 ``[2, E]``, both ways and each once, as from
@@ -213,7 +213,7 @@ def laplacian_eigenvectors(
         raise ValueError(f"solver must be 'auto', 'dense' or 'sparse', got {solver!r}")
     values = torch.full((d,), torch.inf, dtype=torch.float64)
     vectors = torch.zeros(num_states, d, dtype=torch.float64)
-    # The graph with its states numbered anew, without those that were never seen.
+    # The graph with renumbered states, without those that were never visited.
     states, numbered = edges.unique(return_inverse=True)
     size = len(states)
     found = min(d, size - 1)

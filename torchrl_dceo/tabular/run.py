@@ -97,10 +97,10 @@ def run_tabular(
       at β/(1 - γ), the value of bonuses that never fade: from a table of zeros, the first action that was paid
       would look better than all that were not tried, also if it led nowhere (``optimistic=False``);
     - ``ez_greedy``: when exploring, with probability μ a random action is repeated for a zeta number of steps;
-    - ``ceo``: when exploring, with probability μ an option runs; options are discovered anew after each episode
+    - ``ceo``: when exploring, with probability μ an option runs; options are recomputed after each episode
       (:class:`~torchrl_dceo.tabular.RODCycle`);
-    - ``ceo_two_phase``: the paper's Algorithm 2: options are discovered with ε = 1 in the world without reward for the
-      first ``discovery_steps``, and then stay as they are.
+    - ``ceo_two_phase``: the paper's Algorithm 2: options are discovered with ε = 1 in the environment without reward
+      for the first ``discovery_steps``, and then stay as they are.
 
     With ``eps=1`` the greedy action never counts, and the run measures coverage. For ``counts``, ε = 1 - μ does
     the same trade-off between the method and a random action there.
@@ -135,14 +135,14 @@ def run_tabular(
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if len(env.batch_size) != 1:
         raise ValueError(
-            f"a world has one environment a seed, batch size [B], got {list(env.batch_size)}"
+            f"there must be one environment per seed, batch size [B], got {list(env.batch_size)}"
         )
     configs = [config] * env.batch_size[0] if isinstance(config, TabularConfig) else list(config)
     config = _common(configs, env.batch_size[0])
     if method == "ceo_two_phase" and discovery_env is None:
         raise ValueError(
-            "ceo_two_phase discovers options in a world without reward: pass discovery_env, the "
-            "world with coverage=True"
+            "ceo_two_phase discovers options without reward: pass discovery_env, the "
+            "environment with coverage=True"
         )
     if method == "ceo_two_phase" and not 0 < config.discovery_steps < config.total_steps:
         raise ValueError(

@@ -81,13 +81,13 @@ _DPI = 150
 
 
 def need(module: str, extra: str = "analysis") -> Any:
-    """Imports an optional package when it is needed, or says which extra has it."""
+    """Imports an optional package when it is needed, or raises an error that names its extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.split(".")[0]
         package = {"PIL": "pillow"}.get(package, package)
-        what = {"analysis": "pictures need", "report": "intervals over seeds need"}[extra]
+        what = {"analysis": "figures need", "report": "intervals over seeds need"}[extra]
         raise ImportError(f"{what} {package}: pip install 'torchrl-dceo[{extra}]'") from error
 
 
@@ -113,12 +113,12 @@ def styled(draw: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def explain(figure: Figure, text: str) -> None:
-    """A quiet line beneath the panels that says what their signs mean."""
+    """A caption beneath the panels that explains their symbols."""
     figure.supxlabel(text, fontsize=8, color=COLOURS["quiet"])
 
 
 def grid_of_axes(figure: Figure, count: int, columns: int) -> list[Axes]:
-    """As many axes as asked for, row by row; what is left over of the last row stays blank."""
+    """The requested number of axes, row by row; the rest of the last row stays blank."""
     columns = min(columns, count)
     axes = figure.subplots(-(-count // columns), columns, squeeze=False).flatten().tolist()
     for blank in axes[count:]:

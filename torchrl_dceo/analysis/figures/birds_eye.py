@@ -79,7 +79,7 @@ def look_from_above(
 
     Args:
         module (TensorDictModuleBase, optional): reads the images; its first output is taken. ``None``: no values.
-        world (MiniWorld3D): the world. The agent is back in its place afterwards.
+        world (MiniWorld3D): the environment. The pose of the agent is restored afterwards.
 
     Keyword Args:
         spacing (float): of the grid, in metres. Default: 0.5.
@@ -115,7 +115,7 @@ def option_ways(
 
     Args:
         actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
-        world (MiniWorld3D): a world of its own: it is stepped.
+        world (MiniWorld3D): an environment that is used for nothing else, because it is stepped.
 
     Keyword Args:
         start (sequence of float, optional): (x, z). Default: where the agent is after a reset.
@@ -173,11 +173,11 @@ def option_reach(
     """How far options lead, greedily, beside uniformly random walks from the same places.
 
     From places all over the floor: from a single one, an option whose top is there leads nowhere, as it should.
-    Distances are straight, which is less than the way for whoever goes through a door.
+    Distances are straight lines, which are shorter than the path through a door.
 
     Args:
         actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
-        world (MiniWorld3D): a world of its own: its agent is moved.
+        world (MiniWorld3D): an environment that is used for nothing else, because its agent is moved.
 
     Keyword Args:
         places (int): M, drawn from a grid over the floor. Default: 20.

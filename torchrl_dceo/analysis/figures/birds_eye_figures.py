@@ -58,7 +58,7 @@ def _shade(axes: Axes, view: BirdsEye, values: np.ndarray) -> None:
     """Colours the floor: white at the mean, blue below, red above."""
     image = np.full(view.free.shape, np.nan)
     image[view.free] = values - values.mean()
-    # Without rows and columns that nobody can stand in, so that the image fits its extent.
+    # Without rows and columns that are unreachable, so that the image fits its extent.
     image = image[view.free.any(1)][:, view.free.any(0)].T
     limit = float(np.nanmax(np.abs(image))) or 1.0
     axes.imshow(image, cmap=colormap("signed"), vmin=-limit, vmax=limit, extent=_extent(view))
@@ -222,7 +222,7 @@ def save_first_person(
     reward: EigenReward | None,
     option_actor: TensorDictModuleBase | None,
 ) -> list[Path]:
-    """Evaluates encoder and options in a first-person world and stores the view from above and a film of one option.
+    """Evaluates encoder and options in a first-person environment and stores the top view and a video of one option.
 
     Args:
         run_dir (Path): the run's directory.

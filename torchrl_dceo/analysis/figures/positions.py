@@ -148,11 +148,11 @@ def draw_position_values(
 
 
 class Separation(NamedTuple):
-    """How far a function tells two sets of states apart, see :func:`separation`.
+    """How well a function separates two sets of states, see :func:`separation`.
 
     Attributes:
         auc (float): the share of pairs, one state of each set, that it orders the same way (the better of the two
-            orders; a tie counts half): 1 if a threshold separates the sets, 0.5 if it tells nothing.
+            orders; a tie counts half): 1 if a threshold separates the sets, 0.5 if it carries no information.
         distance (float): the difference of the means in units of the (pooled) standard deviation.
         opposite (float): the share of states on their set's side of zero, the better way round.
     """
@@ -189,7 +189,7 @@ def separation(before: Tensor, after: Tensor) -> Separation:
 
 
 def object_layout(rows: Sequence[str]) -> Layout:
-    """The map of an object world with its positions numbered as the world does: objects are floor, the door is too.
+    """The map of an environment with objects, with its numbering of positions: objects and the door count as floor.
 
     Examples:
         >>> from torchrl_dceo.analysis.figures.positions import object_layout
@@ -207,7 +207,7 @@ def draw_object_eigenfunctions(
     title: str,
     note: str = "",
 ) -> Figure:
-    """Draws one row of maps for each function, all maps of a row on one scale, and the world beside the first row.
+    """Draws one row of maps for each function, one scale per row, and an image of the environment next to the first.
 
     Args:
         layout (Layout): from :func:`object_layout`.
@@ -225,7 +225,7 @@ def draw_object_eigenfunctions(
         >>> picture = torch.zeros(3, 5, 3, dtype=torch.uint8)
         >>> figure = draw_object_eigenfunctions(layout, [("exact", maps)], picture, "A corridor")
         >>> [axes.get_title() for axes in figure.axes][:3]
-        ['exact · before', 'after', 'the world']
+        ['exact · before', 'after', 'environment']
     """
     columns = max(len(maps) for _, maps in panels) + 1
     shape = layout.height / layout.width
@@ -246,7 +246,7 @@ def draw_object_eigenfunctions(
             axes.axis("off")
         if row == 0:
             own[-1].imshow(picture.numpy(), interpolation="nearest")
-            own[-1].set_title("the world", pad=3)
+            own[-1].set_title("environment", pad=3)
     if note:
         explain(figure, note)
     return figure

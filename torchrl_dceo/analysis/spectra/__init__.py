@@ -50,7 +50,7 @@ def cosine_similarity(
     r"""Compares learned with exact eigenfunctions, whatever their signs and scales.
 
     The inner product is :math:`\langle f, g \rangle = \sum_s \rho(s) f(s) g(s)`. The eigenfunctions of a repeated
-    eigenvalue are free to rotate among themselves: a single cosine says nothing there, so their subspaces are
+    eigenvalue are free to rotate among themselves: a single cosine is meaningless there, so their subspaces are
     compared too. A learned function that has collapsed to 0 has cosine 0.
 
     Args:
@@ -174,7 +174,7 @@ def cluster_similarity(
 ) -> ClusterSimilarity:
     r"""Compares learned with exact eigenfunctions, subspace by subspace where eigenvalues are close.
 
-    Eigenfunctions whose eigenvalues differ by little are told apart by little: a few more data, or another seed, and
+    Eigenfunctions with similar eigenvalues are hard to separate: a few more data, or another seed, and
     they are rotated among themselves. So neighbours within ``relative`` of each other are one cluster, whose score is
     the mean cosine of the principal angles between the learned and the exact functions in it. The cut at d may go
     through a cluster: it then holds all exact functions up to ``relative`` above the last eigenvalue that is learned,
@@ -211,7 +211,7 @@ def cluster_similarity(
     values = eigenvalues.double().clamp_min(0).tolist()
     bounds = [0]
     for i in range(1, d):
-        # Of parts that no path joins, each has a 0, and rounding is all that tells these apart.
+        # Of parts that no path joins, each has a 0, and only rounding separates them.
         if values[i] - values[i - 1] > max(relative * values[i], _ZERO):
             bounds.append(i)
     beyond = d

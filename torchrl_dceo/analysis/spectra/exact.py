@@ -20,7 +20,7 @@ _LARGEST_DENSE = 1500
 
 
 class HasTransitionMatrix(Protocol):
-    """An environment that knows its dynamics, such as the grid environments and the cube."""
+    """An environment with known dynamics, such as the grid environments and the cube."""
 
     def transition_matrix(self) -> Tensor:
         """Returns P(s, s') of the uniformly random walk, dense or sparse, ``[S, S]``."""
@@ -236,7 +236,7 @@ def pair_eigenfunctions(
     With W the symmetric matrix of how often two states follow each other in the pairs, and D the diagonal of how often
     each state comes first, they are the solutions of :math:`(\mathrm{diag}(W 1) - W) f = \lambda D f`:
     :math:`\tfrac12 E (f(s) - f(s'))^2` is the quadratic form on the left whether the data are stationary or not. So
-    this tells apart what the data do not hold and what a network has not learned: compare it with
+    this separates what the data do not contain from what a network has not learned: compare it with
     :func:`~torchrl_dceo.analysis.exact_eigenfunctions`, and what was learned with it.
 
     Args:
@@ -252,7 +252,7 @@ def pair_eigenfunctions(
         >>> import torch
         >>> from torchrl_dceo.analysis.spectra.exact import pair_eigenfunctions
         >>> there, back = torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])
-        >>> spectrum = pair_eigenfunctions(there, back, num_states=4, d=2)  # a triangle; nobody was in state 3
+        >>> spectrum = pair_eigenfunctions(there, back, num_states=4, d=2)  # a triangle; state 3 was never visited
         >>> spectrum.eigenvalues.abs().round(decimals=4).tolist(), spectrum.eigenfunctions[3].tolist()
         ([0.0, 1.5], [0.0, 0.0])
     """

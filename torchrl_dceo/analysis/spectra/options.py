@@ -67,7 +67,7 @@ def state_values(
         env (EnvBase): an environment whose dynamics are a table, under any transforms; see :func:`table_world`.
 
     Keyword Args:
-        out_key (NestedKey, optional): the output that is wanted. Default: the module's first.
+        out_key (NestedKey, optional): the output to return. Default: the module's first.
 
     Returns:
         Tensor: ``[S, ...]``, one row a state.
@@ -84,12 +84,14 @@ def state_values(
     world = table_world(env)
     if world is None:
         raise ValueError(
-            f"only a world whose dynamics are a table can list its states, got {env}: use a grid or the cube"
+            f"only an environment with a transition table can list its states, got {env}: use a grid or the cube"
         )
     entries = {world._observation_key, "state_id"}
     missing = [key for key in module.in_keys if key not in entries]
     if missing:
-        raise KeyError(f"the module reads {missing}, but the world has only {sorted(entries)}")
+        raise KeyError(
+            f"the module reads {missing}, but the environment has only {sorted(entries)}"
+        )
     key = module.out_keys[0] if out_key is None else out_key
     device = next((p.device for p in module.parameters()), world.device)
     parts = []
@@ -104,7 +106,7 @@ def followed_eigenfunctions(reward: EigenReward, representation: Tensor) -> Tens
     r"""Returns the function that each option climbs, sign included: option i is rewarded with its differences.
 
     Args:
-        reward (EigenReward): the options' reward, which says where they start and which signs they follow.
+        reward (EigenReward): the options' reward, which defines their first eigenfunction and their signs.
         representation (Tensor): :math:`f`, ``[*, d]``.
 
     Returns:
@@ -257,7 +259,7 @@ def solved_option_values(
     r"""Returns the values of options that climb perfectly, by value iteration: what learned ones are measured against.
 
     Option i is paid :math:`f_i(s') - f_i(s)` for ever, discounted by :math:`\gamma`, on a map whose moves slip. With
-    :func:`option_climb` they tell how much of a function *can* be climbed: a discount that is too small for the way
+    :func:`option_climb` they measure how much of a function *can* be climbed: a discount that is too small for the way
     down into a valley and up to the top leaves an option on the hill where it is.
 
     Args:

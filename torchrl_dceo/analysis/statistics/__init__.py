@@ -161,7 +161,7 @@ def aggregate(
     if values.ndim != 3 or not values.size:
         raise ValueError(f"scores must be [R, P] or [R, T, P], got {list(np.shape(scores))}")
     if values.shape[1] > 1 and np.isnan(values).any():
-        raise ValueError("scores of several worlds must not have NaN: leave the run out")
+        raise ValueError("scores of several environments must not contain NaN: leave the run out")
     num_points = values.shape[2]
     present = ~np.isnan(values).any(axis=1)
     result = {name: np.full(num_points, np.nan) for name in ("iqm", "low", "high", "mean", "std")}
@@ -227,9 +227,9 @@ def on_grid(progress: Progress, metric: str, grid: Array, x: str = "frames") -> 
     """The curve of one run on an even grid.
 
     Returns of training and losses are averaged over the rows of each cell (those with a number: a row in which no
-    episode ended says nothing), and carried on over cells without any. Other metrics are interpolated between the
-    rows that have them, and carried on to the end of the run. Where the run has not begun to know the metric, or
-    has ended more than half a cell before, there is NaN: an unfinished run is not drawn out.
+    episode ended carries no information), and continued over cells without any. Other metrics are interpolated between
+    the rows that have them, and continued to the end of the run. Before the first value of a metric,
+    and more than half a cell after the end of an unfinished run, there is NaN.
 
     Args:
         progress (Progress): the run.

@@ -61,7 +61,7 @@ class AgentRuns:
         name (str): the agent, or what its folder is called.
         seeds (dict of int to Progress): the log of each seed.
         total_frames (float): how long a run is, by ``config.yaml``; without one, as long as the longest.
-        size (str): the world and what is said of its size in ``config.yaml``, such as ``"NineRooms, room_size 3"``.
+        size (str): the environment and its size in ``config.yaml``, such as ``"NineRooms, room_size 3"``.
     """
 
     name: str
@@ -80,7 +80,7 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
     """Reads all logs of a study.
 
     Args:
-        folder (path-like): it holds ``<world>/<agent>/seed_<k>.csv``.
+        folder (path-like): it contains ``<environment>/<agent>/seed_<k>.csv``.
 
     Returns:
         dict of str to list of AgentRuns: for each environment its agents, those of the package first.
@@ -127,7 +127,7 @@ def collect_run(
 
     A log of more than 40 KB is made shorter: neighbouring rows are merged, returns and losses by their mean, counts of
     options by their sum, other columns by their last number. ``config.yaml`` goes beside the logs, once for all
-    seeds: a run with other settings is refused, but for the seed and for what does not change its numbers.
+    seeds: a run with other settings raises an error, except for the seed and settings without effect on the numbers.
 
     Args:
         run_dir (path-like): the run's directory.
@@ -163,7 +163,7 @@ def _config(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} is not the directory of a recipe's run: no config.yaml")
     config = yaml.safe_load(path.read_text())
     if not isinstance(config, dict) or not {"agent", "seed"} <= set(config):
-        raise ValueError(f"{path} does not say agent and seed")
+        raise ValueError(f"{path} does not contain the agent and the seed")
     return config
 
 
@@ -257,7 +257,7 @@ class AgentSummary:
     """An agent in an environment, over its finished runs.
 
     Attributes:
-        world (str): the world.
+        world (str): the environment.
         agent (str): the agent.
         finished (int): how many of its runs have come to their end: the numbers are over these.
         started (int): how many runs there are.
@@ -333,9 +333,10 @@ def summarize(
     """Measures every run that is finished and aggregates over seeds.
 
     Of each metric the final value and the area under the curve, and the frames to the first training return above
-    zero and to an evaluation return of 0.5; where the world has changed, how the agent took the (first) change, see
+    zero and to an evaluation return of 0.5; where the environment changes, the adaptation to the (first) change, see
     :class:`~torchrl_dceo.analysis.statistics.learning_speed.Adaptation`, by the first metric that is a return. Agents
-    that have finished equally many runs in all worlds of several also get a summary over these, stratified by world.
+    that have finished equally many runs in all of several environments also get a summary over these, stratified by
+    environment.
 
     Args:
         study (mapping of str to AgentRuns): from :func:`~torchrl_dceo.analysis.statistics.comparison.read_study`.
@@ -390,7 +391,7 @@ def _adaptation(runs: Sequence[Progress], metrics: Sequence[str]) -> dict[str, l
 def _together(
     summaries: Sequence[AgentSummary], metrics: Sequence[str], repetitions: int
 ) -> AgentSummary:
-    """One summary of an agent's returns in several worlds; frames and states of different worlds do not mix."""
+    """One summary of an agent's returns in several environments; frames and states are not combined."""
     names = [f"{kind}_{m}" for m in metrics if m.endswith("return") for kind in ("final", "area")]
     aggregates = {
         name: aggregate(

@@ -197,13 +197,13 @@ def compare(
     x: str = "frames",
     repetitions: int = 2000,
 ) -> list[Path]:
-    """Draws ``<world>.png`` for each world of a study and writes ``summary.csv`` and ``summary.md``, into the study.
+    """Draws ``<environment>.png`` for each environment and writes ``summary.csv`` and ``summary.md`` to the study.
 
     Performance profiles and probabilities of improvement go to ``statistics.png`` and, where there are two agents or
     more, to ``improvement.csv`` and into ``summary.md``.
 
     Args:
-        folder (path-like): the study, laid out as ``<world>/<agent>/seed_<k>.csv``.
+        folder (path-like): the study, laid out as ``<environment>/<agent>/seed_<k>.csv``.
         metrics (sequence of str, optional): the columns to draw and to summarise. Default: returns and coverage.
         x (str, optional): the column along which curves are drawn. Default: ``"frames"``.
         repetitions (int, optional): bootstrap samples. Default: ``2000``.

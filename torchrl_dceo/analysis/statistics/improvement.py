@@ -30,7 +30,7 @@ class Improvement:
     """One agent against another by one measure.
 
     Attributes:
-        world (str): the world, or :data:`~torchrl_dceo.analysis.statistics.comparison.ALL_WORLDS`.
+        world (str): the environment, or :data:`~torchrl_dceo.analysis.statistics.comparison.ALL_WORLDS`.
         agent (str): the one.
         over (str): the other.
         measure (str): one of :attr:`AgentSummary.measures`; of frames, fewer are better.
@@ -81,8 +81,8 @@ def pairwise_improvement(
 ) -> dict[tuple[str, str], Estimate]:
     """Every agent against every other: the mean over environments of :func:`share_better`, with bootstrap intervals.
 
-    It is rliable's probability of improvement, but for worlds in which agents have different numbers of runs, too,
-    and for several measures at once.
+    It is rliable's probability of improvement, but also for environments in which agents have different numbers of
+    runs, and for several measures at once.
 
     Args:
         scores (mapping of str to sequence of array-like): for each agent its runs in each environment, ``[R, M]`` for M

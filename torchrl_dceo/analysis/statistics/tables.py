@@ -317,10 +317,10 @@ def _switch_table(summaries: Sequence[AgentSummary]) -> str:
     table += [[summary.agent, *switch_cells(summary)] for summary in summaries]
     lines = [f"| {' | '.join(cells)} |" for cells in table]
     note = (
-        "Before, after: mean return over the last fifth of the stretch before and after the world changed, mean over "
-        "seeds; in training: the same after it, while the agent explores. To half of it: frames from the change to "
-        "half of the return before it, over the seeds that had one. Options: the share of those used before that were "
-        "used after, and how much of their distribution is the same."
+        "Before, after: mean return over the last fifth of the period before and after the environment changed, mean "
+        "over seeds; in training: the same for the training return after the change. To half of it: frames from the "
+        "change to half of the return before it, over the seeds that had one. Options: the fraction of those used "
+        "before that were used after, and the overlap of their distributions."
     )
     return "\n".join(["After the environment changed:", "", *lines, "", note])
 

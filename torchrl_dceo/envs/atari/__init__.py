@@ -72,7 +72,7 @@ def game_names() -> list[str]:
 
 
 def rom_path(game: str) -> Path:
-    """Returns the ROM of a game, or says which name was meant.
+    """Returns the ROM of a game; an unknown name raises an error with the closest one.
 
     Examples:
         >>> from torchrl_dceo.envs.atari import rom_path
@@ -92,7 +92,7 @@ def rom_path(game: str) -> Path:
 
 
 def ram_map(game: str) -> RamMap | None:
-    """Returns where the player of a game is in memory, if we know."""
+    """Returns the memory addresses of the player's position, if they are known."""
     return _KNOWN.get(game)
 
 
@@ -200,7 +200,7 @@ class AtariBase(EnvBase):
         return Bounded(0, 255, shape=shape, dtype=dtype, device=self.device)
 
     def _to_reset(self, tensordict: TensorDictBase | None) -> Tensor:
-        """Which games are to begin anew, ``[count]``."""
+        """Which games have to be restarted, ``[count]``."""
         mask = None if tensordict is None else tensordict.get("_reset", None)
         count = self.batch_size.numel()
         return torch.ones(count, dtype=torch.bool) if mask is None else mask.reshape(count).cpu()
@@ -243,7 +243,7 @@ class AtariBase(EnvBase):
     def _restore_stack(self, stack: Tensor) -> None:
         if stack.shape != self._stack.shape:
             raise ValueError(
-                f"the saved pictures have shape {list(stack.shape)}, but those of this "
+                f"the saved images have shape {list(stack.shape)}, but those of this "
                 f"environment have {list(self._stack.shape)}"
             )
         self._stack = stack.cpu().clone()

@@ -138,19 +138,19 @@ class AtariEnv(AtariBase):
     """One or several Atari games, as the paper plays them: 84x84 grey, stacks of four, sticky actions.
 
     Each environment of the batch is an emulator of its own, stepped one after the other in this process (a
-    :class:`~torchrl_dceo.envs.atari.Console`, which says what an agent step is). The images are shrunk by
+    :class:`~torchrl_dceo.envs.atari.Console`, which defines an agent step). The images are shrunk by
     :class:`~torchrl_dceo.envs.atari.env.AreaResize`, and the newest ``frame_stack`` of them are stacked, oldest
     first; at the start of an episode the first one is repeated, as ``CatFrames(padding="same")`` does. That is what
     ``make_replay_buffer(frame_stack=4)`` undoes and redoes: it stores each image once.
 
     The reward is the game's own. :func:`~torchrl_dceo.envs.make_env` clips it for learning, after the return of the
-    episode was summed. An episode ends with the game (``terminated``; with a life if asked for) and after ``max_steps``
-    agent steps (``truncated``).
+    episode was summed. An episode ends with the game (``terminated``; with a life if ``life_ends``) and after
+    ``max_steps`` agent steps (``truncated``).
 
     Entries (``B`` the batch size): ``pixels`` uint8 ``[*B, frame_stack, size, size]``; ``room`` int64 ``[*B]`` and
     ``position`` int64 ``[*B, 2]``, the player's (x, y), read from memory where the game's :class:`RamMap
     <torchrl_dceo.envs.atari.RamMap>` is known or given; ``state_id`` int64 ``[*B]``, which is the room, so
-    that coverage counts rooms (0 in a game without); ``ram`` uint8 ``[*B, 128]`` if asked for; ``action``, ``reward``
+    that coverage counts rooms (0 in a game without); ``ram`` uint8 ``[*B, 128]`` if requested; ``action``, ``reward``
     and the end flags as everywhere.
 
     Args:

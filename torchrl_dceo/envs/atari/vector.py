@@ -29,7 +29,7 @@ class AtariVectorEnv(AtariBase):
     - the last image of a game that is over is ALE's, which pools it with an older frame.
 
     ALE resets a game in the very step that ends it (its only mode that TorchRL can follow); the image that ended
-    the episode and the first one of the next are told apart here. A reset in the middle of a game works too. Rewards
+    the episode and the first one of the next are separated here. A reset in the middle of a game works too. Rewards
     are the game's own, and are not clipped by ALE. Stacks are made here: ALE fills them up with black at the start of
     an episode, where replay repeats the first image.
 
@@ -109,7 +109,7 @@ class AtariVectorEnv(AtariBase):
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
         fresh = self._to_reset(tensordict)
         first = self._first.clone()
-        # Games that ALE has begun anew need no reset: what they show is the start.
+        # Games that ALE has restarted need no reset: they are at their start.
         needed = fresh & ~self._begun if self._started else torch.ones_like(fresh)
         if needed.any():
             options = {"reset_mask": needed.numpy()} if self._started else None

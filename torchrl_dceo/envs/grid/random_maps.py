@@ -1,4 +1,4 @@
-"""Random maps from a seed: rooms with random doors, mazes and open caves, for settings that must not know the map."""
+"""Random maps from a seed: rooms with random doors, mazes and open caves, for tests of settings on unseen maps."""
 
 from __future__ import annotations
 

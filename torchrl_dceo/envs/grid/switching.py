@@ -43,10 +43,10 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 
     Keyword Args:
         **kwargs: those of :class:`~torchrl_dceo.envs.grid.grid_world.GridWorldEnv`, except ``goals`` and
-            ``starts``, which each map says for itself.
+            ``starts``, which each map defines itself.
 
     ``world(i)`` is the stationary environment of map ``i``; what the methods ``observe``, ``transition_matrix`` and
-    ``next_state`` say is of the first map.
+    ``next_state`` return is for the first map.
 
     Examples:
         >>> import torch
@@ -116,7 +116,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
     def hold_map(self, index: int | None) -> None:
         """Puts one map in force in all environments, however many steps they make; ``None`` lets them count again.
 
-        For evaluation: a world of its own that shows what the world of training shows, see :func:`follow_map`. It is no
+        For evaluation: a separate environment that uses the map of training, see :func:`follow_map`. It is no
         part of :meth:`get_env_state`.
 
         Examples:
@@ -197,7 +197,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 
 
 def current_map(env: EnvBase) -> int | None:
-    """Returns the map in which the last step of a world that changes was made; ``None`` for worlds that do not.
+    """Returns the map of the last step of an environment that changes; ``None`` for other environments.
 
     Of a batch it is that of the environment that has come furthest.
 
@@ -217,10 +217,10 @@ def current_map(env: EnvBase) -> int | None:
 
 
 def follow_map(follower: EnvBase, leader: EnvBase) -> None:
-    """Holds one world that changes in the map of another, from its next reset on; does nothing to other worlds.
+    """Sets one changing environment to the map of another from its next reset on; does nothing to other environments.
 
     Args:
-        follower (EnvBase): the environment of evaluation, say.
+        follower (EnvBase): for example, the evaluation environment.
         leader (EnvBase): the environment of training.
 
     Examples:
@@ -254,7 +254,7 @@ def hold_map(env: EnvBase, index: int | None) -> None:
 
 
 def steps_made(env: EnvBase) -> Tensor | None:
-    """Returns how many steps each environment of a world that changes has made; ``None`` for worlds that do not.
+    """Returns the steps of each environment of a batch that changes; ``None`` for other environments.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -299,7 +299,7 @@ def _switching_world(env: EnvBase) -> SwitchingGridWorldEnv | None:
 def _check(maps: Sequence[Layout], steps: Sequence[int]) -> None:
     if len(maps) < 2 or len(steps) != len(maps) - 1:
         raise ValueError(
-            f"a switching world needs at least two maps and one switch between any two, got {len(maps)} maps and "
+            f"a switching environment needs at least two maps and one switch between any two, got {len(maps)} maps and "
             f"{len(steps)} switch_steps"
         )
     if any(later <= earlier for earlier, later in zip([0, *steps], steps, strict=False)):

@@ -60,7 +60,7 @@ def world_id(name: str) -> str:
     """
     short = name.removeprefix("torchrl_dceo/").removesuffix("-v0")
     if short not in WORLDS:
-        raise ValueError(f"unknown world {name!r}; the worlds are {', '.join(WORLDS)}")
+        raise ValueError(f"unknown environment {name!r}; choose from {', '.join(WORLDS)}")
     return f"torchrl_dceo/{short}-v0"
 
 

@@ -198,7 +198,7 @@ class MiniGridWorld(MiniGridEnv):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Starts an episode."""
-        gym.Env.reset(self, seed=seed)  # not MiniGrid's, which computes a view that nobody reads
+        gym.Env.reset(self, seed=seed)  # not MiniGrid's, which computes an unused view
         self.step_count, self.carrying = 0, None
         self._gen_grid(self.width, self.height)
         self._redraw()
@@ -374,7 +374,7 @@ class MiniGridWorld(MiniGridEnv):
         cells = np.asarray(state["cells"], dtype=np.uint8)
         if cells.shape != self.cells.shape:
             raise ValueError(
-                f"the saved world has {cells.shape[0]} x {cells.shape[1]} cells, but this one has "
+                f"the saved environment has {cells.shape[0]} x {cells.shape[1]} cells, but this one has "
                 f"{self.height} x {self.width}: build it with the same room_size"
             )
         x, y = (int(i) for i in state["agent_pos"])

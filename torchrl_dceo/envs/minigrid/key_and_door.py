@@ -48,7 +48,7 @@ def room_middle(room_size: int) -> int:
 class KeyDoorWorld(MiniGridWorld):
     """An environment with one key and one locked door, and any number of breakable tiles.
 
-    ``pickup`` takes the key from a neighbouring cell, for good. ``toggle`` breaks the breakable tiles
+    ``pickup`` takes the key from a neighbouring cell permanently. ``toggle`` breaks the breakable tiles
     and opens or closes the door next to the agent; a locked door opens only to an agent that
     carries the key. Moving into the open door leaves the environment: +1, and the episode ends.
 
@@ -310,7 +310,7 @@ def list_states(world: KeyDoorWorld) -> StateTable:
     """
     if world.slip:
         raise ValueError(
-            f"the states are listed without chance: build with slip=0.0, got {world.slip}"
+            f"states can only be listed in a deterministic environment: build it with slip=0.0, got {world.slip}"
         )
     world.reset(seed=0)
     num_states, num_actions = world.num_states, len(world.action_names)

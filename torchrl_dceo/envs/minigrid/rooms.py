@@ -121,7 +121,7 @@ class RoomsWithObstacles(MiniGridWorld):
     up or down at random. After the agent's action each of them takes one step its way and turns
     round at a wall. The agent hits one by moving into it or by standing where it wants to go; agent
     and obstacle then stay where they are. An obstacle is drawn in one colour on its way up and in
-    another on its way down, so that one image tells what it does next. In coverage mode obstacles
+    another on its way down, so that one image determines what it does next. In coverage mode obstacles
     only block the way, and turn round at the agent as they do at a wall.
 
     ``state_id`` is the agent's **position alone**, the cells that are no wall counted row by row:

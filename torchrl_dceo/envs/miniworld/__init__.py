@@ -1,6 +1,6 @@
 """First-person 3D environments on MiniWorld, registered with gymnasium as ``torchrl_dceo/<Name>-v0``.
 
-Importing this package needs the extra ``miniworld`` and Mesa's libraries; what is missing is said in one sentence, see
+Importing this package needs the extra ``miniworld`` and Mesa's libraries; an error names what is missing, see
 :mod:`~torchrl_dceo.envs.miniworld_headless`.
 """
 

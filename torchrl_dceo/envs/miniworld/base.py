@@ -125,11 +125,11 @@ ACTION_NAMES = ("turn_left", "turn_right", "move_forward")
 class MiniWorld3D(MiniWorldEnv):
     """A first-person environment: turn left, turn right, go forward, and see what is in front.
 
-    A subclass, mixed with a world of the package or with ``_gen_world`` and ``step`` of its own, says which rooms there
-    are and puts the goal into ``self.box``. Its rooms must be the same in every episode: they are built once, and an
-    episode only places agent and goal anew. Rendering differs from MiniWorld's in speed
-    (:class:`~torchrl_dceo.envs.miniworld.view.View`, ``benchmarks/miniworld.py``), not in what is seen. There is
-    no domain randomisation.
+    A subclass, mixed with an environment of the package or with its own ``_gen_world`` and ``step``, defines which
+    rooms there are and puts the goal into ``self.box``. Its rooms must be the same in every episode: they are built
+    once, and an episode only places agent and goal. Rendering differs from MiniWorld's in speed
+    (:class:`~torchrl_dceo.envs.miniworld.view.View`, ``benchmarks/miniworld.py``), not in what is seen. There is no
+    domain randomisation.
 
     Observations are a dictionary: ``pixels`` ``uint8 [3, H, views · W]``; ``state_id``, the cell of the floor that the
     agent stands in, whatever its heading (for counting visits: the environment has more states than that); ``pose``
@@ -309,8 +309,8 @@ class MiniWorld3D(MiniWorldEnv):
     def _render_static(self) -> None:
         """Records the drawing of rooms and light once, under a number of its own.
 
-        MiniWorld's number is always 1, so that a second world in the same process would be drawn in place of the first.
-        Here 1 is never taken, so that environments of the package can be there too.
+        MiniWorld's number is always 1, so that a second environment in the same process would be drawn in place of the
+        first. Here 1 is never taken, so that environments of the package can be there too.
         """
         if self._static_list is not None:
             return
@@ -372,7 +372,7 @@ class MiniWorld3D(MiniWorldEnv):
         positions, headings = np.asarray(state["positions"]), np.asarray(state["headings"])
         if len(positions) != len(self.entities):
             raise ValueError(
-                f"the saved world has {len(positions)} things in it, but this one has {len(self.entities)}: "
+                f"the saved environment has {len(positions)} objects, but this one has {len(self.entities)}: "
                 "build it with the same coverage"
             )
         for entity, position, heading in zip(self.entities, positions, headings, strict=True):

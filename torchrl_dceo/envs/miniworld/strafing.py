@@ -40,7 +40,7 @@ class Door(NamedTuple):
 class StrafingWorld(MiniWorld3D):
     """An environment whose agent always looks the same way and moves left, right, forward or back.
 
-    Since the heading never changes, an image is a function of the position alone, and walls of their own tell the
+    Since the heading never changes, an image is a function of the position alone, and distinct walls identify the
     rooms apart. The reward is +1 at the red box, which ends the episode, and 0 elsewhere.
 
     A subclass declares rooms, doors, the box and the length of a step, and places the agent.

@@ -27,11 +27,11 @@ class MiniWorldFourRooms(MiniWorld3D, FourRooms):
     """The package's ``MiniWorld-FourRooms-v0``: four rooms in a ring, agent and red box anywhere.
 
     Rooms, doors, places, moves and reward are the package's: 1 − 0.2 · steps / ``max_steps`` at the box, 0 elsewhere.
-    The four rooms look alike: what a view tells of the room is where its doors are, if one is in sight.
+    The four rooms look alike: only visible doors identify the room.
 
     Args:
         max_steps (int): Default: 250, as in the package.
-        distinct_walls (bool): gives each room walls of its own, so that a view tells the room. Default: ``False``,
+        distinct_walls (bool): gives each room its own walls, so that a view identifies the room. Default: ``False``,
             as in the package.
         **kwargs: those of :class:`~torchrl_dceo.envs.miniworld.base.MiniWorld3D`.
     """

@@ -115,8 +115,8 @@ class View:
         status = gl.glCheckFramebufferStatus(gl.GL_FRAMEBUFFER)
         if status != gl.GL_FRAMEBUFFER_COMPLETE:
             raise RuntimeError(
-                f"the OpenGL driver refuses a frame buffer of {self.width} x {self.height} pixels with {samples} "
-                f"samples (status {status}): ask for fewer samples"
+                f"the OpenGL driver rejects a frame buffer of {self.width} x {self.height} pixels with {samples} "
+                f"samples (status {status}): use fewer samples"
             )
         return buffer
 
@@ -143,7 +143,7 @@ class View:
 
 @lru_cache(maxsize=16)
 def perspective_matrix(fov_y: float, aspect: float, near: float = 0.04, far: float = 100.0) -> Any:
-    """The projection of a camera with that vertical field of view in degrees, as OpenGL wants it (column by column)."""
+    """The projection of a camera with that vertical field of view in degrees, in OpenGL's column order."""
     f = 1 / math.tan(math.radians(fov_y) / 2)
     depth = near - far
     rows = (
@@ -156,7 +156,7 @@ def perspective_matrix(fov_y: float, aspect: float, near: float = 0.04, far: flo
 
 
 def camera_matrix(x: float, y: float, z: float, heading: float) -> Any:
-    """The view from a point, level, towards (cos, 0, −sin) of the heading, as OpenGL wants it (column by column)."""
+    """The view from a point, level, towards (cos, 0, −sin) of the heading, in OpenGL's column order."""
     c, s = math.cos(heading), math.sin(heading)
     # Rows: right (s, 0, c), up (0, 1, 0), backward (−c, 0, s); last column: the point itself moved to the origin.
     shift = (-(s * x + c * z), -y, c * x - s * z)

@@ -186,7 +186,7 @@ def _miniworld(name: str, minutes: float, *given: str) -> Script:
 EIGENFUNCTIONS = Study(
     name="eigenfunctions",
     title="What eigenfunctions look like",
-    question="What do the first eigenfunctions know of an environment: of its objects, of the frontier of what was "
+    question="What do the first eigenfunctions represent: objects, the frontier of what was "
     "visited, of ledges and ladders, of rooms seen from within?",
     presets={
         "paper": Preset(

@@ -40,7 +40,7 @@ _CUBE = "RubiksCube3"  # within three moves
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line whose mistakes are one sentence.
+    """A command line with one-sentence errors.
 
     Examples:
         >>> from torchrl_dceo.studies.experiments import Parser
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """Reads the arguments; an option that is not known is refused with the one that may be meant."""
+        """Reads the arguments; an unknown option raises an error with the closest known one."""
         options, rest = self.parse_known_args(args, namespace)
         if rest:
             unknown = next((one for one in rest if one.startswith("-")), rest[0])
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program with one sentence."""
+        """Ends the program with a one-sentence error."""
         sys.exit(f"{self.prog}: {message}")
 
 
@@ -121,7 +121,7 @@ class GivenTableEnv(TableEnv):
         super().__init__(next_state, given, None, "observation", Unbounded((size,)), **settings)
 
     def observe(self, state_ids: Tensor) -> Tensor:
-        """One-hot vectors: of a state, a table alone tells nothing but its number."""
+        """One-hot vectors, because a table only contains the numbers of states."""
         return torch.nn.functional.one_hot(state_ids, self.num_states).float()
 
 
@@ -160,7 +160,7 @@ def find_table(name: str | Path, observation: Literal["xy", "pixels", "index"] =
 
 
 def _read_table(path: Path) -> Tensor:
-    """The table of next states in a file; what is wrong with it is one sentence."""
+    """The table of next states in a file; an invalid file gives a one-sentence error."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:

@@ -55,7 +55,7 @@ def add_view_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--env", default="MiniWorldFourRooms", help="any 3D one, e.g. MiniWorldFourRoomsStrafe")
     add("--distinct-walls", action="store_true", help="Four Rooms with other walls in each room")
-    add("--views", type=int, default=4, help="pictures of a state, side by side; 4 see every door")
+    add("--views", type=int, default=4, help="views of a state, side by side; 4 show every door")
     add("--obs-width", type=int, default=40, help="of one view: half of the package's is enough")
     add("--obs-height", type=int, default=30)
     add("--samples", type=int, default=4, help="of a pixel; 1 is twice as fast")

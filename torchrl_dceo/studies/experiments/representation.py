@@ -110,8 +110,8 @@ class RepresentationConfig:
 class StateNet(nn.Module):
     """A network on state ids, which sees of each state what the environment shows of it.
 
-    A batch that is larger than the world encodes every state once and looks the rest up: the same values and gradients
-    at the price of S states, however large the batch.
+    A batch larger than the number of states encodes every state once and looks the rest up: the same values and
+    gradients at the price of S states, however large the batch.
 
     Args:
         network (nn.Module): from observations to features.
@@ -178,9 +178,9 @@ class LearnedRepresentation(NamedTuple):
     """What :func:`learn_representation` returns.
 
     Attributes:
-        world (TableEnv): the world; a GridWorldEnv where the config names a map.
+        world (TableEnv): the environment; a GridWorldEnv where the config names a map.
         encoder (TensorDictModule): from ``state_id`` to ``representation``.
-        learned (Tensor): f in every state, ``[S, d]``, after Rayleigh-Ritz if the config says so.
+        learned (Tensor): f in every state, ``[S, d]``, after Rayleigh-Ritz if configured.
         exact (Tensor): the eigenfunctions of the uniformly random walk, ``[S, d]``; where steps cannot be taken back,
             as with keys, those of its pairs of states, see
             :func:`~torchrl_dceo.analysis.spectra.exact.pair_eigenfunctions`.
@@ -240,7 +240,7 @@ def learn_representation(
         config (RepresentationConfig): the run.
 
     Keyword Args:
-        world (TableEnv, optional): a world whose states can be listed, in place of ``config.map``: the
+        world (TableEnv, optional): an environment whose states can be listed, instead of ``config.map``: the
             :class:`~torchrl_dceo.envs.minigrid.key_and_door.KeyDoorTableEnv` of an object environment, seen in pixels.
         observations (Tensor, optional): what the encoder sees of each state, ``[S, ...]``, in place of what
             ``config.observation`` names.

@@ -63,15 +63,15 @@ def make_report(
     """Writes a study as one HTML page that needs nothing else: no server, no network, no file beside it.
 
     Args:
-        folder (Path): the study, its logs laid out as ``<world>/<agent>/seed_<k>.csv``, with ``study.json`` if there
-            is one. Without logs, images and tables make the page.
+        folder (Path): the study, its logs laid out as ``<environment>/<agent>/seed_<k>.csv``, with ``study.json`` if
+            there is one. Without logs, images and tables make the page.
 
     Keyword Args:
         title (str): of the page.
-        summary (str): a sentence on what was asked, or found.
+        summary (str): a sentence with the question or the result.
         commands (sequence of str): that make the study again.
-        runs (mapping, optional): the run directory of each world, agent and seed, for pictures of what was learned; the
-            arrays behind these are copied into ``folder`` if they are small. Default: those in ``folder``.
+        runs (mapping, optional): the run directory of each environment, agent and seed, for images of what was learned;
+            the arrays behind these are copied into ``folder`` if they are small. Default: those in ``folder``.
         images (sequence of Path, optional): further images.
         tables (sequence of Path, optional): CSV files.
         out (Path, optional): where to. Default: ``report.html`` in the folder.
@@ -109,7 +109,7 @@ def make_report(
     sections += _file_sections(folder, pictures, tables)
     if not sections:
         raise ValueError(
-            f"{folder} holds nothing to show: no logs as <environment>/<agent>/seed_<k>.csv, no picture and no table"
+            f"{folder} holds nothing to show: no logs as <environment>/<agent>/seed_<k>.csv, no image and no table"
         )
     origin = origin_section(folder, commands, provenance)
     if origin:
@@ -229,7 +229,7 @@ def _file_sections(folder: Path, pictures: Sequence[Path], tables: Sequence[Path
     sections = []
     shown = [part for path in pictures if (part := _picture(folder, path))]
     if shown:
-        sections.append(("pictures", "Pictures", tag("div", *shown, class_="pictures")))
+        sections.append(("pictures", "Images", tag("div", *shown, class_="pictures")))
     if tables:
         files = {_name(folder, path): path for path in tables}
         sections.append(("tables", "Tables", show_tables(files)))

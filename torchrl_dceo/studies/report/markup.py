@@ -221,7 +221,7 @@ def embed_file(path: Path) -> Picture:
                 return Picture(_uri("image/gif", path.read_bytes()), *image.size)
             return _webp(image)
     except (OSError, SyntaxError) as error:  # PIL says SyntaxError for a broken PNG
-        raise ValueError(f"{path} is no picture that can be read ({error})") from error
+        raise ValueError(f"{path} is not a readable image ({error})") from error
 
 
 def _webp(image: Any) -> Picture:

@@ -110,7 +110,7 @@ def read_numbers(folder: Path, repetitions: int = 2000) -> Numbers | None:
     """Reads and measures the logs of a study; ``None`` if it has none.
 
     Args:
-        folder (Path): laid out as ``<world>/<agent>/seed_<k>.csv``.
+        folder (Path): laid out as ``<environment>/<agent>/seed_<k>.csv``.
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
     """
     try:
@@ -242,7 +242,7 @@ def _rounded(values: Iterable[float]) -> list[float]:
 
 
 def representative(runs: Runs, metric: str) -> dict[tuple[str, str], int]:
-    """The seed to show for each world and agent: the middle one by the area under the curve, of those with pictures.
+    """The seed to show for each environment and agent: the median by area under the curve, of those with images.
 
     Args:
         runs (mapping): the directory of each environment, agent and seed.
@@ -270,7 +270,7 @@ def _area(folder: Path, metric: str) -> float:
 
 
 def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
-    """Copies the arrays behind the images to ``<world>/<agent>/seed_<k>/``, so that the page can be made again.
+    """Copies the arrays behind the images to ``<environment>/<agent>/seed_<k>/``, so that the page can be made again.
 
     Args:
         folder (Path): the study.
@@ -343,7 +343,7 @@ def _pictures(place: Path, of: str) -> list[Markup]:
                 figures["option_ways"] = draw_option_ways(view)
     except (FileNotFoundError, ValueError) as error:
         # A damaged file costs its images, not the page.
-        _log.warning("no pictures of %s: %s", of, error)
+        _log.warning("no images of %s: %s", of, error)
     return [
         embed_figure(figure).figure(f"{_WHAT[name].partition(':')[0]} of {of}", _WHAT[name])
         for name, figure in figures.items()
