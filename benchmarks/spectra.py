@@ -2,7 +2,7 @@
 
 One line a run, as it ends, to ``--out``; a run that is there already is not repeated. One core::
 
-    python benchmarks/spectra.py --out results/spectra/random_maps.csv --seeds 1000:1020 --observations xy pixels
+    python benchmarks/spectra.py --out results/spectra/random_maps.csv --seeds 2000:2020 --observations xy pixels
     python benchmarks/spectra.py --maps my_map.txt my_table.npy EscapeRoom RubiksCube3 --objectives graph_drawing
     python benchmarks/spectra.py --maps NineRooms --starts one --measures visits distinct
     python benchmarks/spectra.py --out results/spectra/random_maps.csv --table
