@@ -291,8 +291,9 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
             _refuse(folder, "env", *pairs)
         elif key == "logger":
             stored["logger"] = composed["logger"]
-        elif key == "preset":
-            _refuse(folder, "preset", stored.get("preset", "ours"), composed["preset"])
+        elif key in ("preset", "speed"):
+            usual = "ours" if key == "preset" else "default"
+            _refuse(folder, key, stored.get(key, usual), composed[key])
         elif key in SHARED:
             if key in agent:
                 agent[key] = value
