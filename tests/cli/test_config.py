@@ -56,6 +56,7 @@ def test_every_setting_is_its_dataclass_default_or_a_listed_override(env, agent)
     assert settings.pop("env") == own
     assert settings.pop("logger") == {"name": "csv"}
     assert settings.pop("preset") == "ours"
+    assert settings.pop("speed") == "default"
     listed.pop("defaults", None)
     assert settings == {**RUN, "resume": None, "run_dir": None, **listed}
     parse(compose([f"env={env}", f"agent={agent}"]))

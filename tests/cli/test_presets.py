@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchrl_dceo.agents import AGENTS, preset_settings
+from torchrl_dceo.agents import AGENTS, preset_settings, speed_settings
 from torchrl_dceo.cli.config import CONF, compose, parse
 from torchrl_dceo.envs import env_kind
 
@@ -51,3 +51,22 @@ def test_the_command_line_goes_before_the_preset_and_the_preset_before_the_recip
     assert (three["env"]["obs_width"], three["env"]["obs_height"]) == (40, 60)
     with pytest.raises(ValueError, match="unknown preset 'peper'"):
         compose(["preset=peper"])
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_speed_composes_and_is_the_same_from_python(agent):
+    composed = compose(["env=nine_rooms", f"agent={agent}", "speed=throughput"])
+    made, chosen = parse(composed), speed_settings("throughput")
+    assert chosen.agent.items() <= made.agent_settings.items()
+    assert all(composed[name] == value for name, value in chosen.run.items())
+    plain = compose(["env=nine_rooms", f"agent={agent}"])
+    set_to = {**plain, **chosen.run, "speed": "throughput"}
+    assert composed == {**set_to, "agent": {**plain["agent"], **chosen.agent}}
+
+
+def test_the_command_line_goes_before_the_speed_and_the_speed_before_the_preset():
+    composed = compose(["preset=paper", "speed=throughput", "num_envs=4", "agent.lr=1e-3"])
+    assert (composed["num_envs"], composed["agent"]["lr"]) == (4, 1e-3)
+    assert composed["update_period"] == speed_settings("throughput").run["update_period"]
+    with pytest.raises(ValueError, match="unknown speed 'fast'"):
+        compose(["speed=fast"])

@@ -12,7 +12,7 @@ from torchrl_dceo.agents.bonuses import CountsConfig, RNDConfig, make_counts, ma
 from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
 from torchrl_dceo.agents.dco import DCOConfig, make_dco
 from torchrl_dceo.agents.ddqn import DDQNConfig, EZGreedyConfig, make_ddqn, make_ez_greedy
-from torchrl_dceo.agents.presets import PRESETS, preset_settings
+from torchrl_dceo.agents.presets import PRESETS, SPEEDS, preset_settings, speed_settings
 from torchrl_dceo.agents.rainbow import (
     RainbowConfig,
     RainbowDCEOConfig,
@@ -27,6 +27,7 @@ from torchrl_dceo.settings import choices, from_settings
 __all__ = [
     "AGENTS",
     "PRESETS",
+    "SPEEDS",
     "Agent",
     "Objective",
     "Phase",
@@ -34,6 +35,7 @@ __all__ = [
     "choices",
     "make_agent",
     "preset_settings",
+    "speed_settings",
 ]
 
 

@@ -44,7 +44,7 @@ class LearnerConfig(_Checked):
 
     lr: float = 5e-4  # ours, tuned within the paper's range (1e-3 … 5e-5; it settled on 1e-4)
     adam_eps: float = 1e-8  # torch's default; for all but the main learner
-    # Ours: 1e-8 kills a network that sees no reward, the authors' 1.5e-4 learns later (docs/concepts/options.md).
+    # Ours: without reward the network dies with 1e-8; the authors' 1.5e-4 learns later (docs/concepts/options.md).
     main_adam_eps: float = 1e-5
     gamma: float = 0.99  # their later code
     n_steps: int = 5  # the paper
@@ -59,27 +59,27 @@ class LearnerConfig(_Checked):
     eps_frames: int = 100_000  # ours: a third of a run, as many frames as their later code has
     # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
     # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
-    # Or one's own, called with the shape of an observation and the number of outputs: a function, or its name
+    # Or your own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
     network: str | Callable = "auto"
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
-    # Ours: what the brightest value of an image (255, or as its spec says) becomes in the main learner's centred ones.
+    # Ours: the value of the brightest pixel (255, or that of the spec) in the main learner's centred images.
     main_pixel_scale: float = 2.0
     max_grad_norm: float | None = None  # ours: no clipping of the gradient
     # Of main learner and options; ours (their later code, in 3D: rmsprop, centred, decay 0.95).
     optimizer: Literal["adam", "rmsprop"] = "adam"
     rmsprop_eps: float = 0.01 / 32**2  # under the root; their later code, in 3D
-    # Of all that is no Q-network: f, a discriminator, a predictor; None: lr (their later code, in 3D: 1e-4).
+    # Of all other networks (f, discriminator, predictor); None: lr (their later code, in 3D: 1e-4).
     representation_lr: float | None = None
     # The paper: a table on the cube, Rainbow on Atari (its options too).
     main_learner: Literal["network", "table", "rainbow"] = "network"
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
     num_atoms: int = 51  # of Rainbow's distributions; Bellemare et al. 2017
     v_max: float = 10.0  # their largest return, and minus the smallest; the authors
-    # Ours: every distinct observation alike, so that what was seen once, a goal or the frontier, is learned from as
-    # often as the start (docs/how-to/options.md); visits: every transition alike, as DQN and the paper.
+    # Ours: all distinct observations are equally likely, so that rare ones, such as a goal, are sampled as often as the
+    # start (docs/concepts/options.md); visits: all transitions are equally likely, as in DQN and the paper.
     replay_measure: Literal["visits", "distinct"] = "distinct"
-    # Of each distinct observation only so many of its last transitions; None: all.
+    # Keep only so many of the last transitions of each distinct observation; None: all. Ours.
     replay_newest: int | None = None
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
@@ -112,28 +112,28 @@ class OptionConfig(_Checked):
     option_prob: float = by_environment(0.8)  # μ; the paper, online on Nine Rooms and Maze
     option_duration: float = 10.0  # D; the paper, everywhere
     option_eps: float = 0.01  # their later code
-    # Ours: None, constant; from 1.0 it falls to option_eps along with ε, the authors.
+    # Ours: None, constant; the authors: 1.0, from where it decays to option_eps together with ε.
     option_eps_init: float | None = None
-    # Frames before ε begins to fall, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
+    # Frames before ε decays, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
-    # Ours: ε begins and ends as a share of all steps, as without options; decision: the paper, where options make it
-    # 46 % at 0.1. None: step, or decision with a termination of one's own, which decides how long options last.
+    # Ours: ε is the fraction of exploratory steps, as without options; decision: the paper, where options make it 46 %
+    # at 0.1. None: step, or decision with a custom termination, because the duration of options is then unknown.
     eps_per: Literal["decision", "step"] | None = None
-    # Ours: ε falls from the first reward on, before which there is nothing to exploit; False: at once, the paper.
+    # Ours: ε decays from the first reward on, before which there is nothing to exploit; False: at once, the paper.
     eps_after_reward: bool = True
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
     option_gamma: float | None = 0.95
-    independent_networks: bool = False  # ours: one trunk with a head an option, 3 times as fast
+    independent_networks: bool = False  # ours: one trunk with one head per option, 3 times as fast
     options_per_update: int | None = None  # ours: all of them (the authors' code: 1 or 3)
     # Updates between hard ones of the options' targets, if target_tau is None; ours: None, the main learner's (the
     # authors: 8000 of each option's own).
     option_target_period: int | None = None
-    # True: act by the target networks, averaged weights; higher climbs, less coverage (docs/concepts/options.md).
+    # True: act with the target networks, averaged weights; better climb, less coverage (docs/concepts/options.md).
     average_options: bool = False
-    # Ours: higher climbs than over n steps, which is the paper's (docs/concepts/options.md).
+    # Ours: better climb than over n steps, which is the paper's (docs/concepts/options.md).
     one_step_options: bool = True
-    # One's own, functions or their names; see torchrl_dceo.modules.OptionExplorationModule.
+    # Your own functions or their import paths; see torchrl_dceo.modules.OptionExplorationModule.
     selection: str | Callable | None = None  # None: uniform, the paper
     termination: str | Callable | None = None  # None: 1/D, the paper
 
@@ -198,13 +198,13 @@ class LaplacianConfig(_Checked):
     skip_first: bool = True  # ours: the first eigenfunction is constant
     # Ours: with both signs ten options, as many as the paper has on grids (docs/concepts/options.md).
     num_options: int = 5
-    # Ours: with one sign it is chance whether any option leads to the goal (docs/concepts/options.md); the paper: "+".
+    # Ours: with one sign it is random whether an option leads to the goal (docs/concepts/options.md); the paper: "+".
     signs: Literal["+", "-", "both"] = "both"
-    # Ours: the policies of the authors' telescoped one, learned sooner (docs/concepts/options.md).
+    # Ours: same policies as the authors' telescoped reward, learned faster (docs/concepts/options.md).
     reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"
     encoder: str | Callable | None = None  # the network of f, as network; None: the same
-    # What options follow: called as EigenReward(encoder, num_options, successor=…) is, it returns a module that writes
-    # option_reward [*, N]. None: the eigenfunctions, the paper.
+    # Your own option reward, called like EigenReward(encoder, num_options, successor=…). It returns a module that
+    # writes option_reward [*, N]. None: the eigenfunctions, the paper.
     option_reward: str | Callable | None = None
 
     def __post_init__(self) -> None:

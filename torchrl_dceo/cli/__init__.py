@@ -49,7 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         lines = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
-        print("usage: dceo <command> …\n", *lines, "\ndceo <command> --help says more", sep="\n")
+        print(
+            "usage: dceo <command> …\n",
+            *lines,
+            "\ndceo <command> --help shows its options",
+            sep="\n",
+        )
         return 0 if given else 2
     if given[0] not in COMMANDS:
         print(f"dceo: unknown command {choices(given[0], list(COMMANDS))}", file=sys.stderr)

@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import torchrl_dceo
-from torchrl_dceo.agents import AGENTS, preset_settings
+from torchrl_dceo.agents import AGENTS, preset_settings, speed_settings
 from torchrl_dceo.agents.rainbow import RainbowConfig
 from torchrl_dceo.envs import env_kind, env_settings
 from torchrl_dceo.settings import choices, defaults, environment_fields, from_settings
@@ -44,7 +44,17 @@ MISTAKES = (ValueError, ImportError, FileNotFoundError, HydraException, OmegaCon
 # Set by a recipe for every agent that declares the field `by_environment`.
 SHARED = ("num_options", "option_prob", "discovery_frames")
 _RUN = (TrainConfig, CollectorConfig, RunConfig)
-_OTHERS = ("agent", "env", "logger", "preset", "recipe", "resume", "run_dir", "switch_frames")
+_OTHERS = (
+    "agent",
+    "env",
+    "logger",
+    "preset",
+    "recipe",
+    "resume",
+    "run_dir",
+    "speed",
+    "switch_frames",
+)
 
 
 def _register() -> None:
@@ -67,7 +77,7 @@ _register()
 
 
 def compose(overrides: Sequence[str], config: str = TRAIN) -> dict[str, Any]:
-    """What Hydra makes of overrides, as plain values; a name that it does not know gets one sentence.
+    """What Hydra makes of overrides, as plain values; an unknown name raises a one-sentence error.
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose
@@ -88,7 +98,9 @@ def compose(overrides: Sequence[str], config: str = TRAIN) -> dict[str, Any]:
         except ConfigCompositionException as error:
             unknown = re.match(r"Could not (?:override|delete).*?'([^']+)'", str(error))
             groups = [
-                o for o in overrides if o.partition("=")[0] in ("agent", "env", "logger", "preset")
+                o
+                for o in overrides
+                if o.partition("=")[0] in ("agent", "env", "logger", "preset", "speed")
             ]
             known = _flat_keys(hydra.compose(config, groups))
             if unknown is None or unknown[1] in known:
@@ -108,7 +120,8 @@ def _flat_keys(config: DictConfig, prefix: str = "") -> list[str]:
 def as_dict(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     """The config as plain values without interpolations; what a recipe sets for all agents is with the agent then.
 
-    The settings of a preset take the place of a recipe's, and those of the command line that of a preset.
+    The settings of a preset take the place of a recipe's, those of a speed that of a preset, and those of the command
+    line that of either.
     """
     container: Any = OmegaConf.to_container(config, resolve=True)
     settings = {key: value for key, value in container.items() if key not in SHARED}
@@ -131,6 +144,10 @@ def as_dict(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
         env_kind(settings["env"]["name"]),
         total_frames=total_frames,
     )
+    faster = speed_settings(settings["speed"])
+    known = defaults(config_class)
+    chosen.agent.update((k, v) for k, v in faster.agent.items() if k in known)
+    chosen.run.update(faster.run)
     # What the command line gives for all agents that take it from their environment is given, too.
     given_to_agent = {name for name in SHARED if name in given}
     given_to_agent |= {name.removeprefix("agent.") for name in given if name.startswith("agent.")}
@@ -222,7 +239,7 @@ class RunSettings:
 
 
 def parse(settings: dict[str, Any]) -> RunSettings:
-    """Checks plain settings, those of an older run too, value by value; one sentence for the first mistake.
+    """Checks plain settings, those of an older run too, value by value; raises an error for the first mistake.
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose, parse

@@ -108,7 +108,7 @@ def show_names(arguments: Sequence[str] | None = None) -> int:
 
 
 def evaluate(arguments: Sequence[str] | None = None) -> int:
-    """Prints the greedy return of a run's agent; returns 0, or 2 after a sentence about what is wrong.
+    """Prints the greedy return of a run's agent; returns 0, or 2 after an error message.
 
     Examples:
         >>> from torchrl_dceo.cli.runs import evaluate
@@ -139,7 +139,7 @@ def evaluate(arguments: Sequence[str] | None = None) -> int:
 
 
 def render(arguments: Sequence[str] | None = None) -> int:
-    """Writes a film of a run's greedy policy, or of one of its options; returns 0, or 2 after a sentence.
+    """Writes a video of a run's greedy policy or of one of its options; returns 0, or 2 after an error message.
 
     Examples:
         >>> from torchrl_dceo.cli.runs import render
@@ -251,7 +251,8 @@ def _picture(env: EnvBase, step: TensorDictBase) -> np.ndarray:
         pixels = step.get("pixels", None)
         if pixels is None:
             raise ValueError(
-                f"{type(innermost).__name__} draws no pictures: give it render_mode='rgb_array', or pixels to see"
+                f"{type(innermost).__name__} cannot be rendered: create it with render_mode='rgb_array', or "
+                "with pixels as observation"
             )
         # Images of indices, MiniGrid's up to 10, would be all but black.
         brightest = float(env.full_observation_spec["pixels"].space.high.max())
@@ -274,7 +275,7 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
 
 
 def diagnose(arguments: Sequence[str] | None = None) -> int:
-    """Prints which part of runs' options loses how much; returns 0, or 2 after a sentence about what is wrong.
+    """Prints the loss of each part of the options of runs; returns 0, or 2 after an error message.
 
     Examples:
         >>> from torchrl_dceo.cli.runs import diagnose

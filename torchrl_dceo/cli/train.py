@@ -156,7 +156,7 @@ def _hydra_directory(overrides: Sequence[str], flags: Sequence[str]) -> list[str
 
 
 def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
-    """Ends the program with one sentence if a name or a value is not known, before anything is written."""
+    """Ends the program with an error for an unknown name or value, before anything is written."""
     checked: set[str] = set()
     unread: dict[str, None] = {}
     try:
@@ -177,7 +177,7 @@ def check(overrides: Sequence[str], *, program: str = _PROGRAM) -> None:
 
 
 def _check_env(made: RunSettings) -> None:
-    """Builds the environment once; what the user's own code raises becomes a sentence with its line."""
+    """Builds the environment once; an exception of the user's code becomes an error message with its line."""
     try:
         env = make_env(made.env, **made.env_settings)
         check_task(prepare_env(env))
@@ -194,7 +194,7 @@ def _check_env(made: RunSettings) -> None:
 
 
 def run(config: DictConfig) -> float:
-    """Trains what the config says; returns the last greedy return, for sweeps that optimise it."""
+    """Trains with a config; returns the last greedy return, for sweeps that optimise it."""
     tune_process()
     hydra_config = HydraConfig.get()
     settings = as_dict(config, hydra_config.overrides.task)
@@ -291,8 +291,9 @@ def resumed(composed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
             _refuse(folder, "env", *pairs)
         elif key == "logger":
             stored["logger"] = composed["logger"]
-        elif key == "preset":
-            _refuse(folder, "preset", stored.get("preset", "ours"), composed["preset"])
+        elif key in ("preset", "speed"):
+            usual = "ours" if key == "preset" else "default"
+            _refuse(folder, key, stored.get(key, usual), composed[key])
         elif key in SHARED:
             if key in agent:
                 agent[key] = value

@@ -130,7 +130,7 @@ def _hash_kind(observation: Tensor) -> str:
 class RewardFree(Transform):
     """Sets every reward to 0: the environment of a phase in which options are discovered.
 
-    Episodes end where they did: what ends one, a transform cannot know.
+    Episodes end as before, because a transform cannot change their termination.
 
     Examples:
         >>> from torchrl.envs import GymEnv, TransformedEnv
@@ -191,7 +191,8 @@ def prepare_env(
     Keyword Args:
         observation (NestedKey or sequence of NestedKey, optional): the entries to read. Default: ``pixels``, or
             ``observation``, or all entries put side by side as a vector; of a large image and other entries, the image.
-        layout (str, optional): ``"chw"`` or ``"hwc"``, of images; ``"auto"``: as their shape says. Default: ``"auto"``.
+        layout (str, optional): ``"chw"`` or ``"hwc"``, of images; ``"auto"``: inferred from their shape. Default:
+            ``"auto"``.
         visits (str or StateCounts, optional): counts visited states, as in :func:`~torchrl_dceo.envs.make_env`. Where
             there is no ``state_id``, states are hashes of the observation. Default: ``None``.
         reward_free (bool, optional): sets every reward to 0. Default: ``False``.

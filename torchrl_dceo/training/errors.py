@@ -106,7 +106,7 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def _translated(error: Exception, run_dir: Path | None) -> RunError | None:
-    """The sentence for an error of the machine: its disk, its memory, its processes."""
+    """The message for an error of the machine: disk, memory or processes."""
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         place = error.filename or run_dir
         return RunError(
@@ -187,7 +187,7 @@ def run_errors(run_dir: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_with_a_sentence(run_dir: str | os.PathLike[str] | None = None) -> Iterator[None]:
-    """What a command wraps its run in: an error becomes one sentence on standard error and an exit code.
+    """What a command wraps its run in: an error becomes a one-sentence message on standard error and an exit code.
 
     1 for any error, 143 after SIGTERM, 130 after SIGINT. The traceback of an error that is none of ours (a bug, or one
     of the user's own environment) is kept in ``error.txt`` in the run directory, and the sentence names it.

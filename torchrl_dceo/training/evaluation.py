@@ -101,8 +101,8 @@ def fit(
 ) -> dict[str, float]:
     """Updates an agent from what a replay buffer holds, with no environment at hand.
 
-    Encoder and options learn off-policy, so any data of the world will do. Every batch has the same distribution: the
-    one of the dataset.
+    Encoder and options learn off-policy, so any data of the environment can be used. Every batch has the same
+    distribution: the one of the dataset.
 
     Args:
         agent (Agent): it is trained in place.

@@ -109,7 +109,7 @@ def _describe_conv_net(network: Any) -> dict[str, Any]:
 
 
 def build_network(spec: dict[str, Any]) -> nn.Module:
-    """Builds a network, with fresh weights, from what :func:`describe_network` said."""
+    """Builds a network, with fresh weights, from the output of :func:`describe_network`."""
     kind, rest = spec["kind"], {key: value for key, value in spec.items() if key != "kind"}
     if kind == "Sequential":
         return nn.Sequential(*(build_network(layer) for layer in rest["layers"]))

@@ -156,8 +156,8 @@ class OptionProbe:
 
     - ``option_climb``: the share of the range of its eigenfunction that an option's greedy policy climbs, mean over
       options and states; ``option_climb_1``, … for each option;
-    - ``option_climb_start``: the same from the starts of the world (left out where no option has anything to climb
-      from there);
+    - ``option_climb_start``: the same from the starts of the environment (left out where no option has anything to
+      climb from there);
     - ``option_climb_best``: the same for the highest state on the way, so that a policy that passes the top and
       leaves it shows;
     - ``option_return``: the undiscounted return :math:`f_i(\text{end}) - f_i(s)`, mean over options and states.
@@ -321,7 +321,7 @@ def _visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
     """Stores what the images of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
 
-    The visits are those of training, discovery included. In a first-person world the view from above and a film of an
+    The visits are those of training, discovery included. In a first-person environment the top view and a video of an
     option are stored too, see :func:`~torchrl_dceo.analysis.figures.birds_eye_figures.save_first_person`.
 
     Args:

@@ -292,7 +292,7 @@ def _innermost(env: EnvBase) -> EnvBase:
 
 
 def warnings_of(trainer: Trainer) -> list[str]:
-    """What will probably disappoint, in one sentence each, with the numbers: before any time is spent.
+    """Warnings about settings that will probably not work, with the numbers, before training starts.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent

@@ -85,7 +85,7 @@ class Trainer(Resumable):
     ) -> None:
         if any(phase.reward_free for phase in agent.phases) and discovery_env is None:
             raise ValueError(
-                "this agent discovers options in a world without reward: pass discovery_env, e.g. "
+                "this agent discovers options in an environment without reward: pass discovery_env, e.g. "
                 "make_env(…, coverage=True)"
             )
         if config.stop_after_solved is not None and current_map(prepare_env(env)) is not None:
@@ -177,7 +177,7 @@ class Trainer(Resumable):
         SIGTERM and SIGINT save a checkpoint first, where there is a run directory.
 
         Raises:
-            RunError: if the run cannot go on, in one sentence.
+            RunError: if the run cannot continue.
         """
         with run_errors(self.run_dir), settled_objects(), self._interruption as interruption:
             try:
@@ -275,8 +275,8 @@ class Trainer(Resumable):
             self.world, reward_free=self.phase.reward_free, frames=self.counters.frames
         )
         if resumed is not None:
-            # The new collector has reset its world and asked its policy once: a resumed run takes that back, and then
-            # the very step that it was about to take.
+            # The new collector has reset its environment and called its policy once: a resumed run undoes
+            # that and continues with its saved step.
             assert self._carrier is not None
             self._set_surroundings(resumed)
             self._collection.carry_on(self._carrier)

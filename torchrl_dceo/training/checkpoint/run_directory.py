@@ -79,7 +79,7 @@ class RunLock:
         self._file: TextIOWrapper | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, or says who has it. Taking it twice is fine."""
+        """Takes the lock, or raises an error that names its holder. Taking it twice is allowed."""
         if self._file is not None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -368,7 +368,7 @@ class RunDirectory:
         self.lock.acquire()
 
     def read(self) -> dict[str, Any] | None:
-        """What ``run.json`` says; ``None`` if it cannot be read."""
+        """The content of ``run.json``; ``None`` if it cannot be read."""
         try:
             read = json.loads((self.path / "run.json").read_text())
         except (OSError, ValueError, RecursionError):
@@ -416,7 +416,7 @@ class RunDirectory:
         if step is not None:
             raise RunRefused(
                 f"{self.path} had a checkpoint after {step} frames and has none that is whole now: nothing was "
-                "changed; put it back, or start anew in another run_dir"
+                "changed; restore it, or start again in another run_dir"
             )
 
     def check(self, fingerprint: dict[str, Any], saved: dict[str, Any] | None = None) -> None:
@@ -430,7 +430,7 @@ class RunDirectory:
             content = self.read()
             if content is None:
                 raise RunRefused(
-                    f"{self.path / 'run.json'} cannot be read and there is no checkpoint: start anew in "
+                    f"{self.path / 'run.json'} cannot be read and there is no checkpoint: start again in "
                     "another run_dir"
                 )
             notes = ("versions", "checkpoint", "resumed")

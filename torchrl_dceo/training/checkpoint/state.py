@@ -86,7 +86,7 @@ def set_world(env: EnvBase, state: dict[str, Any]) -> None:
 
 
 def get_generators() -> dict[str, Any]:
-    """The global random generators: torch's (of every device), and those of NumPy and Python for worlds that use them.
+    """The global random generators: torch's (of every device), and those of NumPy and Python.
 
     Examples:
         >>> import torch
@@ -370,7 +370,7 @@ class Resumable(ABC):
                 self.log.write_again(self.unevaluated)  # without what the end of a run added
 
     def _warn_of_unsaved(self) -> None:
-        """Names in one sentence the environment that checkpoints cannot hold."""
+        """A message that names the environment that cannot be saved."""
         if self.checkpoints is not None and not saves_state(self.env):
             _log.warning(
                 "%s cannot be saved in mid-episode (it has no get_env_state and set_env_state): checkpoints leave its "

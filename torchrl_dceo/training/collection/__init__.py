@@ -25,7 +25,7 @@ Batch = tuple[TensorDictBase, Sequence[int] | None]
 
 
 class Collection(ABC):
-    """A source of steps: started for a phase of the run, iterated, told when the agent has learned, stopped.
+    """A source of steps: started for a phase of the run, iterated, notified of updates, stopped.
 
     Attributes:
         interrupted (callable): whether a signal ends the run, so that nothing is started again.
@@ -67,7 +67,7 @@ class Collection(ABC):
         """Ends collecting; it can be started again."""
 
     def close(self) -> None:
-        """Ends for good."""
+        """Ends permanently."""
         self.stop()
 
 
@@ -125,8 +125,8 @@ class SingleCollection(Collection):
             self._policy,
             frames_per_batch=-(-self._update_period // num_envs) * num_envs,
             total_frames=-1,
-            # Named, so that nothing is cast between policy and world; and a fresh stack of steps instead of a copy of
-            # one that is used again: together a tenth of the time of collecting.
+            # Named, so that nothing is cast between policy and environment; and a fresh stack of steps instead of a
+            # copy of one that is used again: together a tenth of the time of collecting.
             **devices,
             use_buffers=False,
             return_same_td=True,

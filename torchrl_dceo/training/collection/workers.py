@@ -167,7 +167,7 @@ class WorkerWorld:
         env = self.make(batch_size=self.batch_size, seed=env_seed, **self.settings)
         if env.batch_size != self.batch_size:
             raise ValueError(
-                f"worker_env was asked for environments of batch_size {list(self.batch_size)} and gave "
+                f"worker_env was called for environments of batch_size {list(self.batch_size)} and returned "
                 f"{list(env.batch_size)}"
             )
         if self.steps is not None:
@@ -186,7 +186,7 @@ class WorkerLost(RunError):
 
 
 class WorkerCollection(Collection):
-    """What all collections with workers share; a subclass says how workers are started, heard and told.
+    """What all collections with workers share; a subclass defines how workers are started, read and updated.
 
     Worker i has the i-th part of the run's environments, so its steps are those of a range of streams. The learner's
     own environment makes no step: it keeps the run's account (visit counts, and how far an environment that changes has
@@ -212,7 +212,7 @@ class WorkerCollection(Collection):
         self._restarts = 0
         self._lost: str | None = None  # why, if it was noticed outside the iteration
 
-    # What a subclass says
+    # What a subclass defines
 
     @abstractmethod
     def _launch(self, worlds: list[WorkerWorld]) -> None:

@@ -169,7 +169,7 @@ class CSVLog:
 
 
 def _rows(data: bytes, name: str) -> list[dict[str, str]]:
-    """The rows of a CSV file; a sentence that names the line for what is none."""
+    """The rows of a CSV file; an error names the first invalid line."""
     for line, raw in enumerate(data.split(b"\n"), start=1):
         try:
             text = raw.decode()
@@ -191,7 +191,7 @@ LoggerKind = Literal["csv", "tensorboard", "wandb"]
 
 
 class Log(Protocol):
-    """What the training loop knows of a log."""
+    """The interface of a log."""
 
     def write(self, row: dict[str, Any]) -> None:
         """Takes a row."""
@@ -207,7 +207,7 @@ class Log(Protocol):
 
 
 def check_logger(kind: str) -> None:
-    """Says in a sentence if there is no such logger, or if its package is missing.
+    """Raises an error for an unknown logger or a missing package.
 
     Examples:
         >>> from torchrl_dceo.training.logging import check_logger
