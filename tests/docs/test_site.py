@@ -126,8 +126,10 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_lines_of_tables_are_short(page):
-    lines = page.read_text(encoding="utf-8").splitlines()
-    assert not [line for line in lines if line.startswith("|") and len(line) > 120]
+    text = re.sub(
+        r"<!--.*?-->", "", page.read_text(encoding="utf-8")
+    )  # marks of quoted numbers are not shown
+    assert not [line for line in text.splitlines() if line.startswith("|") and len(line) > 120]
 
 
 def test_a_notebook_becomes_a_page():
