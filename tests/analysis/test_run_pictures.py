@@ -189,7 +189,7 @@ def _flip(path):
         (lambda p: np.savez(p, other=np.ones(3)), "is damaged or was not written by save_analysis"),
         (
             lambda p: np.savez(p, env=np.array(json.dumps({"num_states": 4})), counts=np.ones(3)),
-            "counts is of 3 states, the world has 4",
+            "counts has 3 states, the environment 4",
         ),
     ],
 )

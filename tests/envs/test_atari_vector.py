@@ -101,7 +101,7 @@ def test_specs_and_coverage_mode():
 def test_what_it_does_not_offer_is_said():
     with pytest.raises(ValueError, match=r"one batch dimension, got batch_size \[\]"):
         make_env("MontezumaRevenge", vector=True)
-    with pytest.raises(ValueError, match="this world gives no state_id"):
+    with pytest.raises(ValueError, match="needs state_id, which this environment does not provide"):
         make_env("MontezumaRevenge", vector=True, batch_size=2, visits="counts")
     for setting in ("ram", "life_ends"):
         with pytest.raises(ValueError, match=f"vector=True does not offer {setting}"):

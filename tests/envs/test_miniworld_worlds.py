@@ -276,5 +276,5 @@ def test_a_saved_state_of_another_kind_is_refused(four_rooms):
 
     other = MiniWorldFourRooms(coverage=True)
     four_rooms.reset(seed=0)
-    with pytest.raises(ValueError, match="2 things in it, but this one has 1"):
+    with pytest.raises(ValueError, match="has 2 objects, but this one has 1"):
         other.set_state(four_rooms.get_state())

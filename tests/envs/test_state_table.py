@@ -74,5 +74,5 @@ def test_specs_and_starts():
     env = KeyDoorTableEnv(table, batch_size=[3000], starts="anywhere", coverage=True, seed=0)
     drawn = env.reset()["state_id"].unique()
     assert torch.equal(drawn, table.occurs.nonzero().flatten())
-    with pytest.raises(ValueError, match=r"build with slip=0\.0, got 0\.15"):
+    with pytest.raises(ValueError, match=r"build it with slip=0\.0, got 0\.15"):
         list_states(EscapeRoom(room_size=3))

@@ -181,7 +181,7 @@ def test_a_run_that_lost_its_checkpoints_does_not_start_over(tmp_path, loss):
     before = files(tmp_path)
     trainer = make_trainer(tmp_path)
     with pytest.raises(
-        RunError, match=r"had a checkpoint after 100 frames .* nothing was changed; put it back, or"
+        RunError, match=r"had a checkpoint after 100 frames .* nothing was changed; restore it, or"
     ):
         trainer.resume()
     with pytest.raises(RunError, match="already holds a run"):
