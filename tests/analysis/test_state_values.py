@@ -83,9 +83,11 @@ def test_followed_functions_are_those_whose_differences_reward(signs, skip_first
 
 def test_worlds_and_modules_that_do_not_fit_are_named():
     module = TensorDictModule(nn.Identity(), in_keys=["pixels"], out_keys=["f"])
-    with pytest.raises(ValueError, match="only an environment with a transition table can list its states"):
+    with pytest.raises(
+        ValueError, match="only an environment with a transition table can list its states"
+    ):
         state_values(module, make_env("EscapeRoom"))
     with pytest.raises(
-        KeyError, match=r"reads \['pixels'\], but the world has only \['observation'"
+        KeyError, match=r"reads \['pixels'\], but the environment has only \['observation'"
     ):
         state_values(module, GridWorldEnv("S..", observation="xy"))

@@ -115,7 +115,8 @@ def test_the_layout_is_read_off_the_shape(shape, layout):
 @pytest.mark.parametrize("shape", [(3, 3, 3), (3, 5, 3), (5, 5, 5), (10, 20, 30)])
 def test_an_ambiguous_layout_is_refused_with_the_line_to_set(shape):
     with pytest.raises(
-        ValueError, match=r"does not determine its channel dimension: prepare_env\(env, layout='hwc'\)"
+        ValueError,
+        match=r"does not determine its channel dimension: prepare_env\(env, layout='hwc'\)",
     ):
         prepare_env(images(shape))
     assert prepare_env(images(shape), layout="hwc").observation_spec["pixels"].shape[0] == shape[-1]

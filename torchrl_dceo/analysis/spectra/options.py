@@ -84,7 +84,8 @@ def state_values(
     world = table_world(env)
     if world is None:
         raise ValueError(
-            f"only an environment with a transition table can list its states, got {env}: use a grid or the cube"
+            f"only an environment with a transition table can list its states, got "
+            f"{type(env).__name__}: use a grid or the cube"
         )
     entries = {world._observation_key, "state_id"}
     missing = [key for key in module.in_keys if key not in entries]
