@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from needs_miniworld import needs_miniworld
 
 import torchrl_dceo
 from torchrl_dceo.analysis import followed_eigenfunctions, option_climb, state_values, table_world
@@ -18,19 +19,23 @@ ENVS = {
     "maze": {"name": "Maze"},
     "escape_room": {"name": "EscapeRoom", "room_size": 3, "max_steps": 200},
 }
+IN_3D = {"name": "MiniWorldFourRoomsStrafe", "obs_width": 40, "obs_height": 30, "samples": 1}
 
 
 def test_names_and_sizes():
-    assert set(ENVS) <= set(list_options())
+    assert {*ENVS, "miniworld_four_rooms"} <= set(list_options())
     for name in list_options():
         files = list((FOLDER / name).iterdir())
         assert sum(file.stat().st_size for file in files) < 2_000_000
         assert {file.suffix for file in files} <= {".json", ".bin"}
 
 
-@pytest.mark.parametrize("name", ENVS)
-def test_they_fit_their_environment(name):
-    settings = dict(ENVS[name])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [*ENVS.items(), pytest.param("miniworld_four_rooms", IN_3D, marks=needs_miniworld)],
+)
+def test_they_fit_their_environment(name, settings):
+    settings = dict(settings)
     env = make_env(settings.pop("name"), seed=0, **settings)
     chosen = load_options(name, env)
     values = chosen.options(env.reset())["option_action_value"]
