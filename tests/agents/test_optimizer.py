@@ -53,12 +53,12 @@ def test_values_still_differ_between_states_after_long_without_reward():
     for eps in (1e-8, 1e-5):
         torch.manual_seed(1)
         config = LearnerConfig(lr=5e-4, main_adam_eps=eps)
-        replay = make_replay_buffer(data.numel() * 2, n_steps=5, num_streams=16, seed=1)
+        replay = make_replay_buffer(data.numel() * 3, n_steps=5, num_streams=16, seed=1)
         replay.extend(data)
         actor, loss = make_main_learner(env, config)
         optimizer = make_optimizer(config, {"main": loss})
         target = SoftUpdate(loss, tau=0.01)
-        for _ in range(4000):
+        for _ in range(8000):
             loss(replay.sample(32))["loss"].backward()
             optimizer.step()
             optimizer.zero_grad()
