@@ -561,7 +561,7 @@ DATA = [
         ("data/test_nstep.py::test_table_across_the_write_head", *_NSTEP),
     ),
     Mutation(
-        "the newest step of a stream that goes on can be drawn",
+        "the newest step of an unfinished stream can be drawn",
         "data/ring.py",
         "live[:, -1] = False",
         "live[:, -1] = True",

@@ -110,8 +110,7 @@ def _map(name: str, seeds: int, minutes: float, *given: str) -> Script:
 _ALL = ("graph_drawing", "generalized", "generalized_log1p", "allo", "omm")
 
 
-# Maps that nobody drew, steps that cannot be taken back, and no map at all; the measure of states matters where walks
-# from one start visit them unevenly.
+# Random maps, an environment with irreversible steps, and one without a map.
 _OTHER_TABLES = [
     _map("rooms:2001", 1, 2),
     _map("maze:2002", 1, 2),

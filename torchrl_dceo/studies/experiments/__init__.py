@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, cast, get_args
 
 import numpy as np
 import torch
@@ -24,12 +24,17 @@ from torchrl_dceo.envs.grid.maps import find_map
 from torchrl_dceo.envs.grid.random_maps import MapKind, random_map
 from torchrl_dceo.settings import choices
 
+if TYPE_CHECKING:
+    from torchrl_dceo.envs.minigrid import KeyDoorWorld
+    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv
+
 __all__ = [
     "GivenTableEnv",
     "Pairs",
     "Parser",
     "collect_pairs",
     "find_table",
+    "object_table",
     "possible_starts",
     "run_command",
 ]
@@ -143,20 +148,23 @@ def find_table(name: str | Path, observation: Literal["xy", "pixels", "index"] =
     if str(name) == _CUBE:
         return RubiksCubeEnv(max_depth=3, coverage=True)
     if str(name) in _OBJECTS:
-        # MiniGrid takes a second to import: only for its environments.
-        from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
-        from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
-
-        settings: dict[str, Any] = {"slip": 0.0, "coverage": True, "room_size": 3}
-        world = WORLDS[str(name)](**settings)
-        assert isinstance(world, KeyDoorWorld)
-        return KeyDoorTableEnv(list_states(world), coverage=True)
+        return object_table(str(name), room_size=3)[1]
     if Path(str(name)).suffix in _TABLES and "\n" not in str(name):
         return GivenTableEnv(_read_table(Path(name)))
     kind, _, seed = str(name).partition(":")
     random = kind in get_args(MapKind) and seed.isdigit()
     text = random_map(int(seed), cast("MapKind", kind)) if random else find_map(name)
     return GridWorldEnv(text, observation=observation, coverage=True)
+
+
+def object_table(name: str, **settings: Any) -> tuple[KeyDoorWorld, KeyDoorTableEnv]:
+    """A key-and-door environment without slips and goal, and its batched twin that lists all states."""
+    # MiniGrid takes a second to import: only for its environments.
+    from torchrl_dceo.envs.minigrid import WORLDS
+    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
+
+    world = cast("KeyDoorWorld", WORLDS[name](slip=0.0, coverage=True, **settings))
+    return world, KeyDoorTableEnv(list_states(world), coverage=True)
 
 
 def _read_table(path: Path) -> Tensor:

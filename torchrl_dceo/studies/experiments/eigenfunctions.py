@@ -32,7 +32,7 @@ from torchrl_dceo.analysis.figures.positions import (
     separation,
 )
 from torchrl_dceo.envs import GridWorldEnv, make_env
-from torchrl_dceo.studies.experiments import Parser, find_table, run_command
+from torchrl_dceo.studies.experiments import Parser, find_table, object_table, run_command
 from torchrl_dceo.studies.experiments.representation import (
     OBJECTIVES,
     LearnedRepresentation,
@@ -301,15 +301,9 @@ def object_eigenfunctions(
     Returns:
         list of dict: the rows of the measure.
     """
-    # MiniGrid takes a second to import: only for its environments.
-    from torchrl_dceo.envs.minigrid import WORLDS, KeyDoorWorld
-    from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
-
     settings: dict[str, Any] = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
-    world = WORLDS[name](slip=0.0, coverage=True, **settings)
-    assert isinstance(world, KeyDoorWorld)
-    table = list_states(world)
-    env = KeyDoorTableEnv(table, coverage=True)
+    world, env = object_table(name, **settings)
+    table = env.table
     result = learn_representation(
         config,
         world=env,
