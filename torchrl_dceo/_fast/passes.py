@@ -57,6 +57,7 @@ class Form(NamedTuple):
         centre (Tensor, optional): what is subtracted from an image.
         scale (Tensor or float, optional): what that is multiplied with; ``None``: 1/255 for bytes.
         stack (int): how many networks; 0 for one that is no stack.
+        bf16 (bool): whether all layers but the last multiply in bf16.
     """
 
     parameters: tuple[Tensor, ...]
@@ -66,6 +67,7 @@ class Form(NamedTuple):
     centre: Tensor | None = None
     scale: Tensor | float | None = None
     stack: int = 0
+    bf16: bool = False
 
 
 class Pass(NamedTuple):
@@ -292,7 +294,9 @@ class Passes:
                 columns,
                 total,
                 network.geometry,
-                kernel_matrices(network.scale, network.geometry, network.parameters),
+                kernel_matrices(
+                    network.scale, network.geometry, network.parameters, bf16=network.form.bf16
+                ),
                 network.parameters,
                 network.saved if network.learned else None,
             )
@@ -396,7 +400,7 @@ def _gathered(
     for other, its_geometry, columns in known:
         if (
             its_geometry.windows[0].first is first
-            and other.padding == form.padding
+            and (other.padding, other.bf16) == (form.padding, form.bf16)
             and _equal(other.centre, form.centre)
         ):
             return columns
@@ -405,7 +409,7 @@ def _gathered(
         centred = centred.sub_(form.centre) if centred is not images else centred - form.centre
     if any(form.padding):
         centred = nn.functional.pad(centred, form.padding)
-    columns = first_columns(centred, geometry)
+    columns = first_columns(centred, geometry, bf16=form.bf16)
     known.append((form, geometry, columns))
     return columns
 
