@@ -420,10 +420,23 @@ def _scale(form: Form, images: Tensor) -> Tensor | float:
     return 1.0 if images.is_floating_point() else 1 / 255
 
 
+_compared: dict[tuple[int, int], tuple[Tensor, Tensor, tuple[int, int], bool]] = {}
+_MOST_COMPARED = 32
+
+
 def _equal(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one is other or torch.equal(one, other)
+    if one is other:
+        return True
+    # Compared again when something has been written into either, and not at every update.
+    key, versions = (id(one), id(other)), (one._version, other._version)
+    known = _compared.get(key)
+    if known is None or known[0] is not one or known[1] is not other or known[2] != versions:
+        if len(_compared) >= _MOST_COMPARED:
+            _compared.clear()
+        known = _compared[key] = (one, other, versions, torch.equal(one, other))
+    return known[3]
 
 
 def _together(order: Sequence[int], members: set[int]) -> bool:
