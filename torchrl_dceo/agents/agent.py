@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, cast
 
@@ -18,6 +18,7 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo._fast import batches_ahead, is_fast, moved
 from torchrl_dceo._fast.passes import DirectLoss, Inputs, Pass, Passes, is_possible
 from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
@@ -273,20 +274,34 @@ class Agent(nn.Module):
 
     def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
         """One update from a batch of the replay buffer; new priorities are written back if it has priorities."""
-        batch = replay.sample()
-        batch = self._received(batch)
-        outputs = self.update(batch, phase)
-        # None are written while the main learner rests.
-        if getattr(replay, "priority_key", None) in batch.keys():
-            replay.update_tensordict_priority(batch)
-        return outputs
+        return next(self.updates(replay, phase, 1))
 
-    def _received(self, batch: TensorDictBase) -> TensorDictBase:
-        """The batch where the agent is: through pinned memory, so that the copy to an accelerator needs no waiting."""
+    def updates(
+        self, replay: ReplayBuffer, phase: Phase, count: int
+    ) -> Generator[dict[str, Tensor]]:
+        """Makes as many updates as are asked for from the replay buffer, one after the other, and yields their outputs.
+
+        On an accelerator a thread draws and moves the next batch meanwhile, unless an update changes priorities.
+
+        Args:
+            replay (ReplayBuffer): the buffer, into which nothing is written in between.
+            phase (Phase): what learns.
+            count (int): how many.
+        """
         device = next(self.parameters()).device
-        if device.type != "cuda":
-            return batch
-        return batch.pin_memory().to(device, non_blocking=True)
+        key = getattr(replay, "priority_key", None)
+        batches: Iterator[TensorDictBase]
+        free = not self.replay.prioritized and is_fast()
+        if free and count > 1 and device.type == "cuda":
+            batches = batches_ahead(replay.sample, count, device)
+        else:
+            batches = (moved(replay.sample(), device) for _ in range(count))
+        for batch in batches:
+            outputs = self.update(batch, phase)
+            # None are written while the main learner rests.
+            if key in batch.keys():
+                replay.update_tensordict_priority(batch)
+            yield outputs
 
     def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
         """Learns from one batch; returns every output of the losses, detached, and what objectives log."""
