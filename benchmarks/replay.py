@@ -114,23 +114,38 @@ def sum_tree(rows: int) -> None:
     )
 
 
-def memory() -> None:
-    data = steps(100, (4, 84, 84))
-    reference = TensorDictReplayBuffer(storage=LazyTensorStorage(1000), batch_size=BATCH)
-    reference.extend(data.clone())
-    whole = sum(value.nbytes for value in reference.storage[:].values(True, True)) / 100
-    rb = make_replay_buffer(
-        1000, n_steps=3, frame_stack=4, state_keys=["state_id"], sampler="prioritized"
-    )
-    rb.extend(data)
-    held = sum(value.nbytes for value in rb.writer.tensors.values())
-    held += sum(value.nbytes for value in rb.writer.ring.state_dict().values())
-    sampler = rb.sampler.state_dict()
-    held += sum(value.nbytes for value in [*sampler["tree"], sampler["barred"]])
-    print(
-        f"Bytes a transition of 84x84x4 uint8 stacks, priorities included: {held / 1000:.0f} (aim: at most 7200); "
-        f"TorchRL, whole transitions: {whole:.0f}, {1000 * whole / held:.1f}x"
-    )
+# Observations, the settings of the replay buffer that training takes for them, and the most bytes a row may have.
+HELD = {
+    "grid, 3x19x19": ((3, 19, 19), {"n_steps": 5, "sampler": "distinct"}, 1_150),
+    "3D, 3x60x80": ((3, 60, 80), {"n_steps": 5, "sampler": "uniform"}, 14_500),
+    "Atari, 4x84x84": (
+        (4, 84, 84),
+        {"n_steps": 3, "sampler": "prioritized", "frame_stack": 4},
+        7_200,
+    ),
+}
+
+
+def memory(rows: int = 1000) -> None:
+    """Bytes of a row that is held, with flags, index and what the sampler keeps, against whole transitions."""
+    print("\nbytes a transition:")
+    for name, (shape, settings, aim) in HELD.items():
+        data = steps(rows, shape)
+        reference = TensorDictReplayBuffer(storage=LazyTensorStorage(rows), batch_size=BATCH)
+        reference.extend(data[:100].clone())
+        whole = sum(value.nbytes for value in reference.storage[:].values(True, True)) / 100
+        rb = make_replay_buffer(rows, state_keys=["state_id"], **settings)
+        for part in data.split(100):
+            rb.extend(part)
+        held = sum(value.nbytes for value in rb.writer.tensors.values())
+        held += sum(value.nbytes for value in rb.writer.ring.state_dict().values())
+        for value in rb.sampler.state_dict().values():
+            kept = value if isinstance(value, list) else [value]
+            held += sum(each.nbytes for each in kept if isinstance(each, torch.Tensor))
+        print(
+            f"  {name:16} {held / rows:7.0f} (aim: at most {aim}); TorchRL, whole transitions: {whole:7.0f}, "
+            f"{rows * whole / held:.1f}x"
+        )
 
 
 def checkpoints(rows: int, number: int = 20) -> None:

@@ -1,5 +1,7 @@
 """Speed of one full DCEO update: main learner, 10 options and Laplacian, batch 32, 3x19x19 pixels, the grid network.
 
+``--images 3d`` takes 3x30x40 pixels and the small network of the 3D recipes instead.
+
 Printed as ratios, measured in one run on one thread:
 
 (i)  against N independent networks in a Python loop, each with its own loss and optimizer, and the Laplacian by a
@@ -23,6 +25,7 @@ import warnings
 from collections.abc import Callable
 
 import torch
+from _rounds import ratios, shown
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch.utils.flop_counter import FlopCounterMode
@@ -35,19 +38,44 @@ from torchrl_dceo._fast.actors import GreedyActor
 from torchrl_dceo._fast.convolution import affine
 from torchrl_dceo._fast.losses import DoubleDQNLoss
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.envs import make_env
-from torchrl_dceo.modules.networks import ConvNet, grid_net
+from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
+from torchrl_dceo.modules.networks import ConvNet, grid_net, small_nature_net
 
 warnings.filterwarnings("ignore")
-BATCH, OPTIONS, ACTIONS, WIDTH, SHAPE, GAMMA = 32, 10, 4, 20, (3, 19, 19), 0.99
+BATCH, OPTIONS, ACTIONS, WIDTH, GAMMA = 32, 10, 4, 20, 0.99
 NetFn = Callable[[int], ConvNet]
-NET: NetFn = functools.partial(grid_net, SHAPE)
+# By the name of the images: their shape, the network, and how an agent calls that.
+IMAGES: dict[str, tuple[tuple[int, int, int], Callable[..., ConvNet], str]] = {
+    "grid": ((3, 19, 19), grid_net, "grid"),
+    "3d": ((3, 30, 40), small_nature_net, "nature_small"),
+}
+SHAPE, MAKE, NAME = IMAGES["grid"]
 SPEC = Categorical(ACTIONS)
+
+
+def choose(images: str) -> None:
+    """Sets the images and the network of all contenders."""
+    global SHAPE, MAKE, NAME
+    SHAPE, MAKE, NAME = IMAGES[images]
+
+
+def the_net(out_features: int) -> ConvNet:
+    """The network of the chosen images."""
+    return MAKE(SHAPE, out_features)
+
+
+def world() -> GridWorldEnv:
+    """An environment with the chosen images: an open room, a pixel for each of its cells."""
+    _, height, width = SHAPE
+    empty = "#" + " " * (width - 2) + "#"
+    rows = [empty] * (height - 2)
+    rows[0], rows[-1] = "#S" + empty[2:], empty[:-2] + "G#"
+    return GridWorldEnv("\n".join(["#" * width, *rows, "#" * width]))
 
 
 def plain_net(out_features: int) -> ConvNet:
     """The same network on torch's own layers, as anyone would build it."""
-    net = NET(out_features)
+    net = the_net(out_features)
     net.fused = False
     return net
 
@@ -70,11 +98,11 @@ def make_batch() -> TensorDict:
     )
 
 
-def make_encoder(net: NetFn = NET) -> TensorDictModule:
+def make_encoder(net: NetFn = the_net) -> TensorDictModule:
     return TensorDictModule(net(WIDTH), in_keys=["pixels"], out_keys=["representation"])
 
 
-def make_main_loss(net: NetFn = NET, *, plain: bool = False) -> DQNLoss:
+def make_main_loss(net: NetFn = the_net, *, plain: bool = False) -> DQNLoss:
     main = (QValueActor if plain else GreedyActor)(net(ACTIONS), in_keys=["pixels"], spec=SPEC)
     make = functools.partial(DQNLoss, double_dqn=True) if plain else DoubleDQNLoss
     loss = make(main, loss_function="smooth_l1")
@@ -86,16 +114,20 @@ def trainable(*losses: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [p for loss in losses for p in loss.parameters() if p.requires_grad]
 
 
-def our_update(*, independent: bool = False, fast: bool = True) -> Callable[[], None]:
+def our_update(
+    *, independent: bool = False, fast: bool = True, bf16: bool = False
+) -> Callable[[], None]:
     """An agent's update: one optimizer, all options in one pass; fast, or on TorchRL's own paths."""
     agent = make_agent(
         "dceo",
-        make_env("NineRooms"),
+        world(),
+        network=NAME,
         num_options=OPTIONS,
         dimensions=WIDTH,
         signs="+",
         independent_networks=independent,
         lr=1e-4,
+        bf16=bf16,
     )
     stored = make_batch()
 
@@ -147,8 +179,10 @@ def looped_update() -> Callable[[], None]:
 
 def bare_passes() -> Callable[[], None]:
     """The forward and backward passes that an update with a shared trunk cannot do without."""
-    nets = [(NET(width), NET(width)) for width in (ACTIONS, OPTIONS * ACTIONS)]  # online, target
-    encoder = NET(WIDTH)
+    nets = [
+        (the_net(width), the_net(width)) for width in (ACTIONS, OPTIONS * ACTIONS)
+    ]  # online, target
+    encoder = the_net(WIDTH)
     batch = make_batch()
     start, following = batch["pixels"], batch["next", "pixels"]
     successor = batch["successor", "pixels"]
@@ -205,11 +239,17 @@ def count_flops() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=30, help="turns of every contender")
+    parser.add_argument("--images", choices=list(IMAGES), default="grid")
+    parser.add_argument("--batch", type=int, default=32)
     arguments = parser.parse_args()
+    global BATCH
+    BATCH = arguments.batch
+    choose(arguments.images)
     tune_process()
     torch.manual_seed(0)
     contenders = {
         "shared trunk": our_update(),
+        "shared trunk, bf16": our_update(bf16=True),
         "shared trunk, plain": our_update(fast=False),
         "stacked independent": our_update(independent=True),
         "stacked, plain": our_update(independent=True, fast=False),
@@ -230,13 +270,14 @@ def main() -> None:
         print(f"{name:20s} {1e3 * statistics.median(values):7.2f} ms an update")
 
     def ratio(above: list[float], below: list[float]) -> str:
-        return f"{statistics.median(a / b for a, b in zip(above, below, strict=True)):5.1f}x"
+        return f"{shown(ratios(above, below)):>18s}"
 
-    shared, plain_shared, stacked, plain_stacked, loop, bare = times.values()
+    shared, low, plain_shared, stacked, plain_stacked, loop, bare = times.values()
     bound = statistics.median(bounds)
     print(f"(i)  python loop / shared trunk        {ratio(loop, shared)}  (target: at least 6x)")
     print(f"(i)  python loop / stacked independent {ratio(loop, stacked)}  (target: at least 1.5x)")
     print(f"     plain / fast, shared trunk        {ratio(plain_shared, shared)}")
+    print(f"     float32 / bf16, shared trunk      {ratio(shared, low)}")
     print(f"     plain / fast, stacked independent {ratio(plain_stacked, stacked)}")
     print(
         f"(ii) {flops / 1e6:.0f} MFLOP at {flops / bound / 1e9:.0f} GFLOP/s take {1e3 * bound:.2f} ms"

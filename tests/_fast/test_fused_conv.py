@@ -14,6 +14,7 @@ from torchrl.data import Categorical
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss, HardUpdate
 
+from torchrl_dceo._fast import convolution
 from torchrl_dceo._fast.convolution import fused_conv_net
 from torchrl_dceo.modules import OptionQValueActor, networks
 from torchrl_dceo.modules.networks import ConvNet, MultiHeadNet, StackedNet, grid_net, nature_net
@@ -352,3 +353,16 @@ def test_losses_with_targets_agree_with_the_layers(make_loss, fused_calls):
     assert len(fused_calls) >= 8
     assert fused.unique().numel() == 4
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "power"),
+    [
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\n", 24),  # Zen 4
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 26\n", 19),  # Zen 5
+        ("vendor_id\t: GenuineIntel\ncpu family\t: 6\n", 19),
+        ("", 19),
+    ],
+)
+def test_where_torchs_own_products_take_over_depends_on_the_processor_alone(cpuinfo, power):
+    assert convolution._small_product(cpuinfo) == 2**power

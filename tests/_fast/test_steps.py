@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torchrl.data import Categorical
@@ -108,3 +110,24 @@ def test_adam_takes_a_step_size_that_changes():
         torch.testing.assert_close(
             before - parameter.detach(), torch.tensor([lr]), atol=1e-6, rtol=0
         )
+
+
+def test_counts_of_steps_stay_right_when_moments_are_loaded_and_when_a_parameter_pauses():
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    optimizer = DirectAdam(parameters, fused=True)
+    for step in range(4):
+        for i, parameter in enumerate(parameters):
+            parameter.grad = torch.ones(2) if (i, step) != (1, 2) else None
+        optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict())
+    assert [int(state["state"][i]["step"]) for i in range(2)] == [4, 3]
+    twin = copy.deepcopy(optimizer)
+    optimizer.load_state_dict(state)
+    for each in (optimizer, twin):
+        for parameter in each.param_groups[0]["params"]:
+            parameter.grad = torch.ones(2)
+        each.step()
+        counts = [int(each.state[p]["step"]) for p in each.param_groups[0]["params"]]
+        assert counts == [5, 4]
+    # The one does not count for the other, nor for what was saved.
+    assert [int(state["state"][i]["step"]) for i in range(2)] == [4, 3]

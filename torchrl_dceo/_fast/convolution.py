@@ -64,8 +64,6 @@ def bf16_is_native() -> bool:
     return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
 
 
-
-
 def _small_product(cpuinfo: str) -> int:
     """Multiplications up to which torch's own products are as fast as oneDNN's, whose calls take longer.
 

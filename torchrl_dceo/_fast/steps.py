@@ -150,8 +150,8 @@ class DirectAdam(torch.optim.Adam):
         tensor([0.8000, 0.8000])
     """
 
-    # By the number of the group: its counts of steps, and the tensor of which they are parts. Made by the first step, as
-    # an optimizer that was copied has no more than its groups and its state.
+    # By the number of the group: its counts of steps, and the tensor of which they are parts. Made by the first step: an
+    # optimizer that was copied has its groups and its state alone.
     _counts: dict[int, tuple[list[Tensor], Tensor]] | None = None
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -174,7 +174,7 @@ class DirectAdam(torch.optim.Adam):
     step.hooked = True  # type: ignore[attr-defined]
 
     def _joined(self, index: int, params: list[Tensor], steps: list[Tensor]) -> Tensor:
-        """The counts of a group as one tensor, whose entries they become: on a CPU each would be added to on its own."""
+        """The counts of a group as one tensor, whose entries they become: a CPU would add to each on its own."""
         if self._counts is None:
             self._counts = {}
         known = self._counts.get(index)
