@@ -108,7 +108,7 @@ def moved(batch: TensorDictBase, device: torch.device) -> TensorDictBase:
     pinned = device.type == "cuda"
     block = batch.consolidate(pin_memory=pinned)
     # A copy of the structure: the block's own is locked, and the losses write into a batch.
-    return block.to(device, non_blocking=pinned).copy()
+    return block.to(device, non_blocking=pinned or None).copy()
 
 
 def batches_ahead(

@@ -150,8 +150,8 @@ class DirectAdam(torch.optim.Adam):
         tensor([0.8000, 0.8000])
     """
 
-    # By the number of the group: its counts of steps, and the tensor of which they are parts. Made by the first step: an
-    # optimizer that was copied has its groups and its state alone.
+    # By the number of the group: its counts of steps, and the tensor of which they are parts. Made by the first step: a
+    # copy of an optimizer has its groups and its state alone.
     _counts: dict[int, tuple[list[Tensor], Tensor]] | None = None
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
