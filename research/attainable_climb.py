@@ -19,16 +19,16 @@ try:
     run = load_analysis(arguments.run_dir)
 except (FileNotFoundError, ValueError) as error:
     sys.exit(str(error))
-world, functions = run.grid, run.followed
-if world is None or functions is None or run.option_values is None:
+env, functions = run.grid, run.followed
+if env is None or functions is None or run.option_values is None:
     sys.exit(f"{arguments.run_dir} has no options that climb eigenfunctions of a grid")
 
-learned = option_climb(run.option_values, functions, world.next_state).mean()
+learned = option_climb(run.option_values, functions, env.next_state).mean()
 solved = {
     gamma: option_climb(
-        solved_option_values(functions, world.next_state, gamma=gamma, slip=world.slip),
+        solved_option_values(functions, env.next_state, gamma=gamma, slip=env.slip),
         functions,
-        world.next_state,
+        env.next_state,
     ).mean()
     for gamma in arguments.gammas
 }

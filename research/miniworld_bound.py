@@ -18,7 +18,7 @@ from tensordict.nn import TensorDictModule
 
 from torchrl_dceo._fast import tune_process
 from torchrl_dceo.analysis.figures.birds_eye import axis_correlation, look_from_above
-from torchrl_dceo.analysis.figures.birds_eye_figures import first_person_world
+from torchrl_dceo.analysis.figures.birds_eye_figures import first_person_env
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
@@ -80,16 +80,16 @@ def main() -> None:
         **view_settings(options),
     )
     env.reset()
-    world = first_person_world(env)
-    free, positions = world.floor_plan.lattice_grid(FINE)
+    miniworld_env = first_person_env(env)
+    free, positions = miniworld_env.floor_plan.lattice_grid(FINE)
     places = generator.integers(len(positions), size=options.pictures)
     looks = generator.uniform(0, 2 * np.pi, options.pictures)
-    if world.fixed_heading is not None:
-        looks[:] = world.fixed_heading
+    if miniworld_env.fixed_heading is not None:
+        looks[:] = miniworld_env.fixed_heading
     pictures = torch.from_numpy(
         np.concatenate(
             [
-                world.observe_at(positions[[place]], heading)
+                miniworld_env.observe_at(positions[[place]], heading)
                 for place, heading in zip(places, looks, strict=True)
             ]
         )
@@ -116,9 +116,9 @@ def main() -> None:
     with (options.out / "correlations.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["heading", "best", *(f"{np.rad2deg(angle):.1f}" for angle in ANGLES)])
-        for degrees in headings(world):
+        for degrees in headings(miniworld_env):
             view = look_from_above(
-                module, world, spacing=SPACING, heading=float(np.deg2rad(degrees))
+                module, miniworld_env, spacing=SPACING, heading=float(np.deg2rad(degrees))
             )
             along = [
                 axis_correlation(view.values @ (np.cos(a), np.sin(a)), view.free, SPACING)

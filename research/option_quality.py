@@ -15,7 +15,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.objectives import HardUpdate, SoftUpdate
 
 from torchrl_dceo._fast import tune_process
-from torchrl_dceo.analysis import exact_eigenfunctions, option_climb, state_values, table_world
+from torchrl_dceo.analysis import exact_eigenfunctions, find_table_env, option_climb, state_values
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit, EigenReward, OptionQValueActor, averaged
@@ -42,9 +42,9 @@ torch.manual_seed(arguments.seed)
 env = make_env(
     arguments.env, batch_size=ENVS, seed=arguments.seed, coverage=True, starts="anywhere"
 )
-world = table_world(env)
-assert world is not None
-_, eigenfunctions = exact_eigenfunctions(world, OPTIONS + 1)
+table_env = find_table_env(env)
+assert table_env is not None
+_, eigenfunctions = exact_eigenfunctions(table_env, OPTIONS + 1)
 table = torch.nn.Embedding.from_pretrained(eigenfunctions.float())
 encoder = TensorDictModule(table, in_keys=["state_id"], out_keys=["representation"])
 data = env.rollout(3000, break_when_any_done=False)
@@ -90,7 +90,7 @@ def climbed(
         target.step()
         if update % (arguments.updates // 4) == 0:
             climb = option_climb(
-                state_values(acting, world), eigenfunctions[:, 1:], world.next_state
+                state_values(acting, table_env), eigenfunctions[:, 1:], table_env.next_state
             )
             scores.append(round(float(climb.mean().nanmean()), 3))
     return scores

@@ -104,8 +104,8 @@ def test_every_state_of_every_map_looks_different_to_the_grid_network(name):
         images[1, :, 12, 12] = 255
     else:
         text = nine_rooms(3) if name == "small NineRooms" else MAPS[name]()
-        world = GridWorldEnv(text)
-        images = world.observe(torch.arange(world.num_states))
+        env = GridWorldEnv(text)
+        images = env.observe(torch.arange(env.num_states))
     torch.manual_seed(0)
     out = grid_net(images.shape[1:], 8).double()(images)
     assert len(out.unique(dim=0)) == len(images)

@@ -78,7 +78,7 @@ class OptionTables(NamedTuple):
 
 @torch.no_grad()
 def option_tables(
-    world: TableEnv,
+    table_env: TableEnv,
     reward: EigenReward,
     representation: Tensor,
     option_values: Tensor,
@@ -99,7 +99,7 @@ def option_tables(
     outside an option takes a uniformly random action.
 
     Args:
-        world (TableEnv): the environment.
+        table_env (TableEnv): the environment.
         reward (EigenReward): the agent's: which eigenfunctions its options follow, and their discount.
         representation (Tensor): the learned f, ``[S, d]``.
         option_values (Tensor): the learned values, ``[S, N, A]``.
@@ -120,17 +120,17 @@ def option_tables(
         >>> from torchrl_dceo.analysis.diagnosis import option_tables
         >>> from torchrl_dceo.envs import GridWorldEnv
         >>> from torchrl_dceo.modules import EigenReward
-        >>> world = GridWorldEnv("S...G")
+        >>> table_env = GridWorldEnv("S...G")
         >>> encoder = TensorDictModule(torch.nn.Identity(), in_keys=["observation"], out_keys=["representation"])
         >>> reward = EigenReward(encoder, num_options=1, gamma=0.9)
         >>> visits = torch.tensor([5, 3, 1, 0, 0])
-        >>> tables = option_tables(world, reward, torch.randn(5, 2), torch.randn(5, 1, 4), visits)
+        >>> tables = option_tables(table_env, reward, torch.randn(5, 2), torch.randn(5, 1, 4), visits)
         >>> list(tables), tables["visited"].known.flatten().tolist()
         (['random', 'learned', 'solved', 'visited', 'exact'], [True, True, True, False, False])
     """
     gamma = reward.gamma if gamma is None else gamma
-    moves, kept = world.next_state, reachable_states(world.next_state, world._starts)
-    terminal = torch.zeros_like(world._is_goal) if reward_free else world._is_goal
+    moves, kept = table_env.next_state, reachable_states(table_env.next_state, table_env._starts)
+    terminal = torch.zeros_like(table_env._is_goal) if reward_free else table_env._is_goal
     seen = visits.to(moves.device) > 0
     followed = followed_eigenfunctions(reward, representation).double()
     # Of values Q + f(s) what an action gains is Q.
@@ -140,7 +140,9 @@ def option_tables(
     def solved(f: Tensor, inside: Tensor) -> OptionTables:
         own = torch.arange(len(moves), device=moves.device).unsqueeze(-1)
         within = torch.where(inside[moves], moves, own)
-        values = solved_option_values(f, within, gamma=gamma, slip=world.slip, terminal=terminal)
+        values = solved_option_values(
+            f, within, gamma=gamma, slip=table_env.slip, terminal=terminal
+        )
         # An option without a function of its own: the graph has fewer.
         return OptionTables(values, inside.unsqueeze(-1) & (f != 0).any(0))
 
@@ -148,7 +150,7 @@ def option_tables(
         rho = torch.where(inside, weights, torch.zeros_like(weights)).double()
         width = reward.num_options + int(reward.skip_first)
         d = min(width, int((rho > 0).sum()))
-        _, functions = exact_eigenfunctions(world, d, rho=rho)
+        _, functions = exact_eigenfunctions(table_env, d, rho=rho)
         f = functions.new_zeros(len(moves), width)
         f[:, :d] = functions
         return solved(followed_eigenfunctions(reward, f), inside)
@@ -167,16 +169,16 @@ def option_tables(
 class _Walk(TableEnv):
     """The states and moves of an environment, for any number of walkers, without its images."""
 
-    def __init__(self, world: TableEnv, batch_size: int, seed: int) -> None:
+    def __init__(self, table_env: TableEnv, batch_size: int, seed: int) -> None:
         super().__init__(
-            world.next_state,
-            world._starts.tolist(),
-            world._is_goal.nonzero().flatten().tolist() or None,
+            table_env.next_state,
+            table_env._starts.tolist(),
+            table_env._is_goal.nonzero().flatten().tolist() or None,
             "observation",
             Unbounded((1,)),
             batch_size=[batch_size],
-            slip=world.slip,
-            max_steps=world.max_steps,
+            slip=table_env.slip,
+            max_steps=table_env.max_steps,
             seed=seed,
         )
 
@@ -187,7 +189,7 @@ class _Walk(TableEnv):
 
 @torch.no_grad()
 def explored(
-    world: TableEnv,
+    table_env: TableEnv,
     tables: Sequence[OptionTables],
     explorer: OptionExplorationModule,
     *,
@@ -200,7 +202,7 @@ def explored(
     Selection, termination, lengths and the probability of an option are those of ``explorer``, of which a copy is used.
 
     Args:
-        world (TableEnv): the environment; its batch size does not matter.
+        table_env (TableEnv): the environment; its batch size does not matter.
         tables (sequence of OptionTables): V option sets.
         explorer (OptionExplorationModule): the behaviour.
 
@@ -217,10 +219,10 @@ def explored(
         >>> from torchrl_dceo.analysis.diagnosis import OptionTables, explored
         >>> from torchrl_dceo.envs import GridWorldEnv
         >>> from torchrl_dceo.modules import OptionExplorationModule
-        >>> world = GridWorldEnv("S...G", slip=0.0)
-        >>> explorer = OptionExplorationModule(world.action_spec, num_options=1, option_prob=1.0)
+        >>> table_env = GridWorldEnv("S...G", slip=0.0)
+        >>> explorer = OptionExplorationModule(table_env.action_spec, num_options=1, option_prob=1.0)
         >>> right = torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(5, 1, 4)
-        >>> goals, states = explored(world, [OptionTables(right, torch.ones(5, 1, dtype=torch.bool))], explorer,
+        >>> goals, states = explored(table_env, [OptionTables(right, torch.ones(5, 1, dtype=torch.bool))], explorer,
         ...     steps=40, repeats=1)
         >>> goals.tolist(), states.tolist()  # a goal every four steps
         ([[250.0]], [[5.0]])
@@ -234,9 +236,9 @@ def explored(
     number = len(tables) * repeats
     which = torch.arange(len(tables)).repeat_interleave(repeats)
     each = torch.arange(number)
-    walk = _Walk(world, number, seed)
+    walk = _Walk(table_env, number, seed)
     env = TransformedEnv(walk, Compose(InitTracker(), explorer.make_tensordict_primer()))
-    seen = torch.zeros(number, world.num_states, dtype=torch.bool)
+    seen = torch.zeros(number, table_env.num_states, dtype=torch.bool)
     goals = torch.zeros(number, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]), set_exploration_type(ExplorationType.RANDOM):
         torch.manual_seed(seed)
@@ -268,7 +270,7 @@ def _at_eps_one(explorer: OptionExplorationModule) -> OptionExplorationModule:
 
 
 def diagnose(
-    world: TableEnv,
+    table_env: TableEnv,
     explorer: OptionExplorationModule,
     reward: EigenReward,
     representation: Tensor,
@@ -288,7 +290,7 @@ def diagnose(
     (:class:`~torchrl_dceo.tabular.TabularConfig` at ε = 1).
 
     Args:
-        world, reward, representation, option_values, visits: see :func:`option_tables`.
+        table_env, reward, representation, option_values, visits: see :func:`option_tables`.
         explorer (OptionExplorationModule): the agent's behaviour.
 
     Keyword Args:
@@ -297,21 +299,21 @@ def diagnose(
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
-        >>> from torchrl_dceo.analysis import state_values, table_world
+        >>> from torchrl_dceo.analysis import state_values, find_table_env
         >>> from torchrl_dceo.analysis.diagnosis import diagnose
         >>> from torchrl_dceo.envs import make_env
         >>> from torchrl_dceo.training.probes import eigen_reward, option_actor
         >>> env = make_env("NineRooms", room_size=3, visits="counts")
-        >>> agent, world = make_agent("dceo", env, num_options=2), table_world(env)
+        >>> agent, table_env = make_agent("dceo", env, num_options=2), find_table_env(env)
         >>> reward = eigen_reward(agent)
-        >>> diagnosis = diagnose(world, agent.explorer, reward, state_values(reward.encoder, world),
-        ...     state_values(option_actor(agent), world), visits=env.rollout(100)["state_id"].bincount(
-        ...     minlength=world.num_states), steps=200, repeats=2)
+        >>> diagnosis = diagnose(table_env, agent.explorer, reward, state_values(reward.encoder, table_env),
+        ...     state_values(option_actor(agent), table_env), visits=env.rollout(100)["state_id"].bincount(
+        ...     minlength=table_env.num_states), steps=200, repeats=2)
         >>> list(diagnosis.states), diagnosis.states["exact"].shape
         (['random', 'learned', 'solved', 'visited', 'exact', 'ceo'], torch.Size([2]))
     """
     tables = option_tables(
-        world,
+        table_env,
         reward,
         representation,
         option_values,
@@ -321,9 +323,9 @@ def diagnose(
         weighted=weighted,
     )
     goals, states = explored(
-        world, list(tables.values()), explorer, steps=steps, repeats=repeats, seed=seed
+        table_env, list(tables.values()), explorer, steps=steps, repeats=repeats, seed=seed
     )
-    walk = _Walk(world, repeats, seed)
+    walk = _Walk(table_env, repeats, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = TabularConfig(total_steps=steps, eps=1.0, log_period=steps, eval_period=steps)
@@ -334,7 +336,7 @@ def diagnose(
         goals={**dict(zip(tables, goals, strict=True)), "ceo": reached},
         states={**dict(zip(tables, states, strict=True)), "ceo": (counts > 0).sum(-1).double()},
         steps=steps,
-        num_states=int(reachable_states(world.next_state, world._starts).sum()),
+        num_states=int(reachable_states(table_env.next_state, table_env._starts).sum()),
         num_visited=int((visits > 0).sum()),
     )
 

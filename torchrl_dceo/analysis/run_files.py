@@ -17,9 +17,9 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.analysis.spectra.options import (
+    find_table_env,
     followed_eigenfunctions,
     state_values,
-    table_world,
 )
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.modules import EigenReward
@@ -91,13 +91,13 @@ def save_analysis(
         >>> stored.env["map"], stored.counts.tolist(), stored.representation
         ('S.G', [3, 2, 1], None)
     """
-    world = table_world(env)
+    table_env = find_table_env(env)
     arrays: dict[str, Tensor | None] = {"counts": counts}
-    if world is not None:
+    if table_env is not None:
         if encoder is not None:
-            arrays["representation"] = state_values(encoder, world)
+            arrays["representation"] = state_values(encoder, table_env)
         if option_actor is not None:
-            arrays["option_values"] = state_values(option_actor, world)
+            arrays["option_values"] = state_values(option_actor, table_env)
         if encoder is not None and reward is not None:
             representation = arrays["representation"]
             assert representation is not None
@@ -105,7 +105,7 @@ def save_analysis(
     stored: dict[str, Any] = {
         name: array.detach().cpu().numpy() for name, array in arrays.items() if array is not None
     }
-    stored["env"] = np.array(json.dumps(_description(env, world)))
+    stored["env"] = np.array(json.dumps(_description(env, table_env)))
     target = Path(run_dir) / ANALYSIS_FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the file first: a crash in between leaves the old one whole.
@@ -176,14 +176,14 @@ def check_npz(path: str | os.PathLike[str], largest: int = _LARGEST_NPZ) -> None
         raise ValueError(f"its arrays take {size} bytes, more than the {largest} that are allowed")
 
 
-def _description(env: EnvBase, world: TableEnv | None) -> dict:
+def _description(env: EnvBase, table_env: TableEnv | None) -> dict:
     while isinstance(env, TransformedEnv):
         env = env.base_env
     description: dict = {"name": type(env).__name__}
-    if world is not None:
-        description |= {"num_states": world.num_states, "slip": world.slip}
-    if isinstance(world, GridWorldEnv):
-        description["map"] = str(world.layout)
+    if table_env is not None:
+        description |= {"num_states": table_env.num_states, "slip": table_env.slip}
+    if isinstance(table_env, GridWorldEnv):
+        description["map"] = str(table_env.layout)
     return description
 
 

@@ -23,7 +23,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_dceo.analysis.statistics.comparison import collect_run, log_in_study
 from torchrl_dceo.analysis.statistics.figures import METRICS, compare
-from torchrl_dceo.envs.gym import GymWorldEnv
+from torchrl_dceo.envs.gym import StatefulGymEnv
 from torchrl_dceo.settings import imported
 from torchrl_dceo.training.evaluation import evaluate as mean_return
 from torchrl_dceo.training.option_io import LearnedAgent, load_agent, read_settings
@@ -242,7 +242,7 @@ def _picture(env: EnvBase, step: TensorDictBase) -> np.ndarray:
     while isinstance(innermost, TransformedEnv):
         innermost = innermost.base_env
     drawn: Any = None
-    if isinstance(innermost, GymWrapper) and not isinstance(innermost, GymWorldEnv):
+    if isinstance(innermost, GymWrapper) and not isinstance(innermost, StatefulGymEnv):
         if innermost._env.unwrapped.render_mode == "rgb_array":
             drawn = innermost._env.render()
     elif callable(getattr(innermost, "render", None)):

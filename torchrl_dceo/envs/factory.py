@@ -51,7 +51,7 @@ _NOT_SETTINGS = {"self", "batch_size", "seed", "device", "layout", "layouts"}
 _NOT_MINIGRID = {"rows", "mission", "actions", "observation", "render_tile_size"}
 
 
-class _World(NamedTuple):
+class _Entry(NamedTuple):
     """How to build an environment: ``build(batch_size=…, device=…, **settings)``."""
 
     build: Callable[..., EnvBase]
@@ -73,17 +73,17 @@ def _settings_of(kind: type) -> set[str]:
     return names - _NOT_SETTINGS
 
 
-def _grid(layout: Callable[..., str]) -> _World:
+def _grid(layout: Callable[..., str]) -> _Entry:
     own = set(inspect.signature(layout).parameters)
 
     def build(**settings: Any) -> EnvBase:
         of_map = {name: settings.pop(name) for name in own & settings.keys()}
         return GridWorldEnv(layout(**of_map), **settings)
 
-    return _World(build, frozenset(_settings_of(GridWorldEnv) | own))
+    return _Entry(build, frozenset(_settings_of(GridWorldEnv) | own))
 
 
-def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
+def _switching(layouts: Callable[..., tuple[str, ...]]) -> _Entry:
     own = set(inspect.signature(layouts).parameters)
 
     def build(*, switch_steps: int | Sequence[int] = _SWITCH_STEPS, **settings: Any) -> EnvBase:
@@ -91,7 +91,7 @@ def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
         return SwitchingGridWorldEnv(layouts(**of_map), switch_steps, **settings)
 
     names = _settings_of(SwitchingGridWorldEnv) - {"goals", "starts"}
-    return _World(build, frozenset(names | own))
+    return _Entry(build, frozenset(names | own))
 
 
 def _side_by_side(
@@ -109,20 +109,20 @@ def _side_by_side(
     return (parallel_envs if parallel else serial)(batch_size[0], make)
 
 
-def _minigrid(name: str) -> _World:
+def _minigrid(name: str) -> _Entry:
     # MiniGrid takes a second to import: only when one of its environments is requested.
-    from torchrl_dceo.envs.minigrid import WORLDS
+    from torchrl_dceo.envs.minigrid import ENVIRONMENTS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
-    if short not in WORLDS:
-        raise _unknown("environment", name, (*list_envs(), *map(_gym_id, WORLDS)))
+    if short not in ENVIRONMENTS:
+        raise _unknown("environment", name, (*list_envs(), *map(_gym_id, ENVIRONMENTS)))
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
         make = functools.partial(_make_minigrid, short, **settings)
         return _side_by_side(short, make, batch_size, parallel)
 
-    names = _settings_of(WORLDS[short]) - _NOT_MINIGRID
-    return _World(build, frozenset(names | {"parallel"}))
+    names = _settings_of(ENVIRONMENTS[short]) - _NOT_MINIGRID
+    return _Entry(build, frozenset(names | {"parallel"}))
 
 
 def _make_minigrid(name: str, **settings: Any) -> EnvBase:
@@ -131,27 +131,27 @@ def _make_minigrid(name: str, **settings: Any) -> EnvBase:
     return MiniGridWorldEnv(name, **settings)
 
 
-def _miniworld(name: str) -> _World:
+def _miniworld(name: str) -> _Entry:
     # Needs an extra and Mesa's libraries; raises an error if they are missing.
-    from torchrl_dceo.envs.miniworld import WORLDS
+    from torchrl_dceo.envs.miniworld import ENVIRONMENTS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
-        from torchrl_dceo.envs.gym import MiniWorldEnv3D, SerialWorlds
+        from torchrl_dceo.envs.gym import MiniWorldEnv3D, SerialGymEnvs
 
         make = functools.partial(MiniWorldEnv3D, short, **settings)
-        return _side_by_side(short, make, batch_size, parallel, serial=SerialWorlds)
+        return _side_by_side(short, make, batch_size, parallel, serial=SerialGymEnvs)
 
-    names = _settings_of(WORLDS[short]) - {"render_mode"}
-    return _World(build, frozenset(names | {"parallel"}))
+    names = _settings_of(ENVIRONMENTS[short]) - {"render_mode"}
+    return _Entry(build, frozenset(names | {"parallel"}))
 
 
 def _gym_id(name: str) -> str:
     return f"{_GYM_PREFIX}{name}{_GYM_SUFFIX}"
 
 
-def _atari(name: str) -> _World:
+def _atari(name: str) -> _Entry:
     # ale-py is only imported when a game is requested.
     from torchrl_dceo.envs.atari import rom_path
     from torchrl_dceo.envs.atari.env import AtariEnv, PlayerRecord
@@ -178,18 +178,18 @@ def _atari(name: str) -> _World:
         return [PlayerRecord(env.num_states)] if known else []
 
     names = _settings_of(AtariEnv) | {"vector", "num_threads", "clip_rewards"}
-    return _World(build, frozenset(names - {"game"}), records)
+    return _Entry(build, frozenset(names - {"game"}), records)
 
 
-_TORCH_WORLDS: dict[str, Callable[[], _World]] = {
+_TORCH_ENVS: dict[str, Callable[[], _Entry]] = {
     **{name: functools.partial(_grid, layout) for name, layout in maps.MAPS.items()},
     "NineRoomsGoalSwitch": functools.partial(_switching, maps.nine_rooms_goal_switch),
     "NineRoomsTopologySwitch": functools.partial(_switching, maps.nine_rooms_topology_switch),
-    "RubiksCube222": lambda: _World(RubiksCubeEnv, frozenset(_settings_of(RubiksCubeEnv))),
+    "RubiksCube222": lambda: _Entry(RubiksCubeEnv, frozenset(_settings_of(RubiksCubeEnv))),
 }
-_OBJECT_WORLDS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
-_ATARI_WORLDS = ("MontezumaRevenge",)
-_MINIWORLDS = (
+_OBJECT_ENVS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
+_ATARI_ENVS = ("MontezumaRevenge",)
+_MINIWORLD_ENVS = (
     "MiniWorldFourRoomsStrafe",
     "MyWayHomeSparseStrafe",
     "MiniWorldFourRooms",
@@ -205,7 +205,7 @@ def list_envs() -> list[str]:
         >>> list_envs()[:4]
         ['NineRooms', 'FourRooms', 'Maze', 'GridMaze']
     """
-    return [*_TORCH_WORLDS, *_OBJECT_WORLDS, *_ATARI_WORLDS, *_MINIWORLDS]
+    return [*_TORCH_ENVS, *_OBJECT_ENVS, *_ATARI_ENVS, *_MINIWORLD_ENVS]
 
 
 def env_settings(name: str | Path | Layout) -> list[str]:
@@ -216,7 +216,7 @@ def env_settings(name: str | Path | Layout) -> list[str]:
         >>> env_settings("RubiksCube222")
         ['coverage', 'max_depth', 'max_steps', 'slip', 'start']
     """
-    return sorted(_find_world(name).settings)
+    return sorted(_find_entry(name).settings)
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> ValueError:
@@ -229,21 +229,21 @@ def _is_map(name: str | Path | Layout) -> bool:
     return not set(name) - _MAP_CHARACTERS or "\n" in name or Path(name).is_file()
 
 
-def _find_world(name: str | Path | Layout) -> _World:
-    if isinstance(name, str) and name in _TORCH_WORLDS:
-        return _TORCH_WORLDS[name]()
+def _find_entry(name: str | Path | Layout) -> _Entry:
+    if isinstance(name, str) and name in _TORCH_ENVS:
+        return _TORCH_ENVS[name]()
     if name == "gym":
         names = inspect.signature(make_gym_env).parameters.keys() - _NOT_SETTINGS
-        return _World(make_gym_env, frozenset(names - {"visits", "step_counter"}))
-    if name in (*_MINIWORLDS, *map(_gym_id, _MINIWORLDS)):
+        return _Entry(make_gym_env, frozenset(names - {"visits", "step_counter"}))
+    if name in (*_MINIWORLD_ENVS, *map(_gym_id, _MINIWORLD_ENVS)):
         return _miniworld(str(name))
-    if isinstance(name, str) and (name in _OBJECT_WORLDS or name.startswith(_GYM_PREFIX)):
+    if isinstance(name, str) and (name in _OBJECT_ENVS or name.startswith(_GYM_PREFIX)):
         return _minigrid(name)
-    if isinstance(name, str) and (name in _ATARI_WORLDS or name.startswith(_ATARI_PREFIX)):
+    if isinstance(name, str) and (name in _ATARI_ENVS or name.startswith(_ATARI_PREFIX)):
         return _atari(name)
     if _is_map(name):
         settings = frozenset(_settings_of(GridWorldEnv))
-        return _World(functools.partial(GridWorldEnv, name), settings)
+        return _Entry(functools.partial(GridWorldEnv, name), settings)
     raise _unknown(
         "environment", str(name), (*list_envs(), "Atari/<game>", "or a map or the path of one")
     )
@@ -312,9 +312,9 @@ def env_kind(env: EnvBase | str | Path | Layout) -> EnvKind:
         name = "" if recipe is None else str(recipe.made_from["name"])
     else:
         name = str(env)
-    if name in _ATARI_WORLDS or name.startswith(_ATARI_PREFIX):
+    if name in _ATARI_ENVS or name.startswith(_ATARI_PREFIX):
         return "atari"
-    if name in _MINIWORLDS:
+    if name in _MINIWORLD_ENVS:
         return "3d"
     return "cube" if name == "RubiksCube222" else "grid"
 
@@ -376,11 +376,11 @@ def make_env(
     """
     if visits not in (None, "counts", "coverage") and not isinstance(visits, StateCounts):
         raise ValueError(f"visits must be 'counts', 'coverage' or a StateCounts, got {visits!r}")
-    world = _find_world(name)
+    entry = _find_entry(name)
     for setting in settings:
-        if setting not in world.settings:
+        if setting not in entry.settings:
             short = name if isinstance(name, str) and not _is_map(name) else "a map"
-            raise _unknown(f"setting of {short}", setting, sorted(world.settings))
+            raise _unknown(f"setting of {short}", setting, sorted(entry.settings))
     shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
     text = str(name) if isinstance(name, Path) else name
     recipe = EnvRecipe({"name": text, **settings}, seed)
@@ -395,10 +395,10 @@ def make_env(
         )
         prepared.__dict__[_RECIPE] = recipe
         return prepared
-    if "parallel" in world.settings:
+    if "parallel" in entry.settings:
         settings.setdefault("parallel", False)
-    clips = "clip_rewards" in world.settings and settings.pop("clip_rewards", True)
-    base = world.build(batch_size=shape, device=device, **settings)
+    clips = "clip_rewards" in entry.settings and settings.pop("clip_rewards", True)
+    base = entry.build(batch_size=shape, device=device, **settings)
     base.set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
     chain: list[Any] = [InitTracker(), RewardSum()]
     if clips:
@@ -419,7 +419,7 @@ def make_env(
     elif visits is not None:
         chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
     if visits is not None:
-        chain += world.records(base)
+        chain += entry.records(base)
     env = TransformedEnv(base, Compose(*chain))
     env.__dict__[_RECIPE] = recipe
     return env

@@ -35,15 +35,15 @@ from torchrl_dceo.envs.transforms import ActionNoise, StateCounts
 from torchrl_dceo.settings import choices, imported
 
 if TYPE_CHECKING:
-    from torchrl_dceo.envs.minigrid import MiniGridWorld
+    from torchrl_dceo.envs.minigrid import MiniGridMapEnv
     from torchrl_dceo.envs.miniworld import MiniWorld3D
 
 __all__ = [
-    "GymWorldEnv",
     "MiniGridWorldEnv",
     "MiniWorldEnv3D",
     "OptionActionWrapper",
-    "SerialWorlds",
+    "SerialGymEnvs",
+    "StatefulGymEnv",
     "make_gym_env",
     "parallel_envs",
 ]
@@ -278,7 +278,7 @@ class OptionActionWrapper(gymnasium.Wrapper):
         return int(values[option].argmax(-1))
 
 
-class GymWorldEnv(GymEnv):
+class StatefulGymEnv(GymEnv):
     """``GymEnv`` of a registered environment with ``state_id`` that can be saved, with categorical actions on the CPU.
 
     The environment has ``num_states``, and ``get_state`` and ``set_state`` of plain numbers and arrays.
@@ -288,9 +288,9 @@ class GymWorldEnv(GymEnv):
         **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
 
     Examples:
-        >>> from torchrl_dceo.envs.gym import GymWorldEnv
-        >>> from torchrl_dceo.envs.minigrid import world_id
-        >>> env = GymWorldEnv(world_id("EscapeRoom"))
+        >>> from torchrl_dceo.envs.gym import StatefulGymEnv
+        >>> from torchrl_dceo.envs.minigrid import env_id
+        >>> env = StatefulGymEnv(env_id("EscapeRoom"))
         >>> _ = env.reset()
         >>> env.num_states, "agent_pos" in env.get_env_state()
         (420, True)
@@ -301,41 +301,41 @@ class GymWorldEnv(GymEnv):
         super().__init__(registered, **kwargs)
 
     @property
-    def world(self) -> Any:
+    def gym_env(self) -> Any:
         """The gymnasium environment itself."""
         return self._env.unwrapped
 
     @property
     def num_states(self) -> int:
         """How many values ``state_id`` can take."""
-        return self.world.num_states
+        return self.gym_env.num_states
 
     def get_env_state(self) -> dict[str, Tensor]:
         """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
-        return {key: torch.as_tensor(value) for key, value in self.world.get_state().items()}
+        return {key: torch.as_tensor(value) for key, value in self.gym_env.get_state().items()}
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
         """Restores what :meth:`get_env_state` returned: the run continues as if never interrupted."""
         arrays = {key: value.cpu().numpy().copy() for key, value in state.items()}
-        self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
+        self.gym_env.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
 
 
-class SerialWorlds(SerialEnv):
-    """``SerialEnv`` of several :class:`GymWorldEnv`: environments are stepped directly, without a tensordict for each.
+class SerialGymEnvs(SerialEnv):
+    """``SerialEnv`` of several :class:`StatefulGymEnv`, stepped directly, without a tensordict for each.
 
     The transitions are those of ``SerialEnv``, whose own path is taken while the fast paths are switched off.
 
     Args:
         num_workers (int): how many.
-        make (callable): builds one :class:`GymWorldEnv`, without a wrapper of gymnasium that changes steps.
+        make (callable): builds one :class:`StatefulGymEnv`, without a wrapper of gymnasium that changes steps.
     """
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         if not is_fast() or tensordict.get("_step", None) is not None:
             return super()._step(tensordict)
-        envs: list[GymWorldEnv] = self._envs
+        envs: list[StatefulGymEnv] = self._envs
         actions = tensordict.get("action").tolist()
-        results = [env.world.step(action) for env, action in zip(envs, actions, strict=True)]
+        results = [env.gym_env.step(action) for env, action in zip(envs, actions, strict=True)]
         observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
         entries: dict[str, Any] = {
             key: torch.from_numpy(np.stack([seen[key] for seen in observations]))
@@ -392,7 +392,7 @@ def _close_all() -> None:
                 worker.kill()
 
 
-class MiniGridWorldEnv(GymWorldEnv):
+class MiniGridWorldEnv(StatefulGymEnv):
     """One MiniGrid environment of this package under TorchRL: categorical actions, pixels, ``state_id``.
 
     It is ``GymEnv`` of the registered environment, with what the table-driven environments offer too:
@@ -402,7 +402,7 @@ class MiniGridWorldEnv(GymWorldEnv):
 
     Args:
         name (str): ``"EscapeRoom"``, ``"RoomsWithObstacles"``, …, see
-            :data:`torchrl_dceo.envs.minigrid.WORLDS`.
+            :data:`torchrl_dceo.envs.minigrid.ENVIRONMENTS`.
         **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
 
     Examples:
@@ -416,26 +416,26 @@ class MiniGridWorldEnv(GymWorldEnv):
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         # Here, since MiniGrid takes a second to import.
-        from torchrl_dceo.envs.minigrid import world_id
+        from torchrl_dceo.envs.minigrid import env_id
 
-        super().__init__(world_id(name), **kwargs)
+        super().__init__(env_id(name), **kwargs)
 
     @property
-    def world(self) -> MiniGridWorld:
+    def gym_env(self) -> MiniGridMapEnv:
         """The MiniGrid environment itself."""
         return self._env.unwrapped
 
     def render(self, *, tile_size: int = 16) -> Tensor:
         """Returns an RGB image for people with the goal in it, ``uint8 [H, W, 3]``."""
-        world = self.world
-        kinds = torch.as_tensor(world.cells, dtype=torch.int64)
-        agent = "agent" if world.carrying is None else "agent_with_key"
-        x, y = world.agent_pos
+        env = self.gym_env
+        kinds = torch.as_tensor(env.cells, dtype=torch.int64)
+        agent = "agent" if env.carrying is None else "agent_with_key"
+        x, y = env.agent_pos
         kinds[y, x] = TILE_KINDS.index(agent)
         return draw_tiles(kinds, tile_size).movedim(0, -1).contiguous()
 
 
-class MiniWorldEnv3D(GymWorldEnv):
+class MiniWorldEnv3D(StatefulGymEnv):
     """One MiniWorld environment of this package under TorchRL: categorical actions, ``pixels``, ``state_id``, ``pose``.
 
     It is ``GymEnv`` of the registered environment, with the features of the other environments: ``num_states``, saving
@@ -449,15 +449,15 @@ class MiniWorldEnv3D(GymWorldEnv):
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         # Here, so that a worker process that is handed this class registers the environments too.
-        from torchrl_dceo.envs.miniworld import WORLDS
+        from torchrl_dceo.envs.miniworld import ENVIRONMENTS
 
-        if name not in WORLDS:
-            raise ValueError(f"unknown environment {name!r}; choose from {', '.join(WORLDS)}")
+        if name not in ENVIRONMENTS:
+            raise ValueError(f"unknown environment {name!r}; choose from {', '.join(ENVIRONMENTS)}")
         self._made_with = (name, kwargs)
         super().__init__(f"torchrl_dceo/{name}-v0", **kwargs)
 
     @property
-    def world(self) -> MiniWorld3D:
+    def gym_env(self) -> MiniWorld3D:
         """The MiniWorld environment itself."""
         return self._env.unwrapped
 
@@ -468,6 +468,6 @@ class MiniWorldEnv3D(GymWorldEnv):
 
     def render(self, *, top: bool = False) -> Tensor:
         """Returns an RGB image for people, ``uint8 [600, 800, 3]``: the agent's view, or the environment from above."""
-        world = self.world
-        draw = world.render_top_view if top else world.render_obs
-        return torch.from_numpy(draw(world.vis_fb))
+        env = self.gym_env
+        draw = env.render_top_view if top else env.render_obs
+        return torch.from_numpy(draw(env.vis_fb))

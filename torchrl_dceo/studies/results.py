@@ -83,8 +83,8 @@ def _collect(
     """Puts the logs into the layout of comparisons, in the place of those of an earlier call."""
     runs: dict[tuple[str, str, int], Path] = {}
     own = [job for job in study.jobs if job.environment is not None]
-    for world, agent in dict.fromkeys((str(job.environment), str(job.agent)) for job in own):
-        for old in (results.folder / world / agent).glob("*"):
+    for environment, agent in dict.fromkeys((str(job.environment), str(job.agent)) for job in own):
+        for old in (results.folder / environment / agent).glob("*"):
             if old.name == "config.yaml" or old.match("seed_*.csv"):
                 old.unlink()
     for job in own:
@@ -206,7 +206,14 @@ def _coverage(folder: Path) -> str:
     lines = ["| environment | agent | runs | states visited, IQM | mean | std |", f"|{'---|' * 6}"]
     for row in rows:
         spread = f"{row['iqm']} [{row['low']}, {row['high']}]" if row["low"] else row["iqm"]
-        cells = (row["world"], row["agent"], row["runs"], spread, row["mean"], row["std"] or "–")
+        cells = (
+            row["environment"],
+            row["agent"],
+            row["runs"],
+            spread,
+            row["mean"],
+            row["std"] or "–",
+        )
         lines.append(f"| {' | '.join(map(escaped, cells))} |")
     return "\n".join(lines)
 

@@ -162,7 +162,7 @@ def search(
         for values, score in zip(combinations, scores, strict=True):
             rows.append(
                 {
-                    "world": env,
+                    "environment": env,
                     "method": method,
                     **dict.fromkeys(_SEARCHED, ""),
                     **dict(zip(names, values, strict=True)),
@@ -181,7 +181,7 @@ def _write_settings(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     best: dict[str, dict[str, Any]] = {}
     top: dict[tuple[str, str], float] = {}
     for row in rows:
-        key = (row["world"], row["method"])
+        key = (row["environment"], row["method"])
         if float(row["score_mean"]) > top.get(key, -math.inf):
             top[key] = float(row["score_mean"])
             numbers = {n: row[n] for n in _SEARCHED}
@@ -247,7 +247,7 @@ def _keep(
     curves = _without(read_rows(out / "curves.csv"), env, method)
     window = max(1, len(result["frames"]) // _CURVE_POINTS)  # rows of the result in one of the file
     for i in curve_rows(result):
-        row = {"world": env, "method": method, "frames": int(result["frames"][i])}
+        row = {"environment": env, "method": method, "frames": int(result["frames"][i])}
         for name in names:
             since = result[name][max(0, i - window + 1) : i + 1].double()
             # Coverage is a state of affairs; a return is the mean since the last row of the file.
@@ -257,13 +257,13 @@ def _keep(
         row["seeds"] = result["coverage"].shape[1]
         curves.append(row)
     write_rows(out / "curves.csv", curves)
-    line = {"world": env, "method": method, **_summary(comparison, result)}
+    line = {"environment": env, "method": method, **_summary(comparison, result)}
     table = _without(read_rows(out / "table.csv"), env, method)
     write_rows(out / "table.csv", [*table, {**line, "settings": json.dumps(used)}])
 
 
 def _without(rows: Sequence[dict[str, Any]], env: str, method: str) -> list[dict[str, Any]]:
-    return [row for row in rows if (row["world"], row["method"]) != (env, method)]
+    return [row for row in rows if (row["environment"], row["method"]) != (env, method)]
 
 
 def curve_rows(result: TensorDict) -> range:

@@ -415,10 +415,10 @@ def load_agent(
                 f"{run_dir} does not hold the environment of its run, which was started from Python: pass it, "
                 "load_agent(run_dir, env)"
             )
-        world = dict(settings["env"])
+        env_arguments = dict(settings["env"])
         if (made_from or {}).get("name") == "counts":
             env_settings.setdefault("visits", "counts")
-        env = make_env(world.pop("name"), **{**world, **env_settings})
+        env = make_env(env_arguments.pop("name"), **{**env_arguments, **env_settings})
     elif env_settings:
         raise ValueError(
             f"{', '.join(env_settings)} are settings of an environment that is built here"

@@ -16,12 +16,12 @@ from torchrl.envs import EnvBase
 from torchrl_dceo.analysis import (
     cosine_similarity,
     exact_eigenfunctions,
+    find_table_env,
     followed_eigenfunctions,
     option_climb,
     reachable_states,
     save_analysis,
     state_values,
-    table_world,
 )
 from torchrl_dceo.analysis.diagnosis import Diagnosis, diagnose
 from torchrl_dceo.analysis.figures.birds_eye_figures import save_first_person
@@ -117,17 +117,17 @@ class SpectrumProbe:
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
         """Returns the row's further numbers."""
-        world, reward = table_world(trainer.env), eigen_reward(trainer.agent)
-        if world is None or reward is None or world.num_states > self.max_states:
+        table_env, reward = find_table_env(trainer.env), eigen_reward(trainer.agent)
+        if table_env is None or reward is None or table_env.num_states > self.max_states:
             return {}
-        learned = state_values(reward.encoder, world).double()[:, _ascending(reward)]
-        kept = reachable_states(world.next_state, world._starts).double()
+        learned = state_values(reward.encoder, table_env).double()[:, _ascending(reward)]
+        kept = reachable_states(table_env.next_state, table_env._starts).double()
         d = min(learned.shape[1], int(kept.sum()))
-        values, exact = self._spectrum(world, d, kept)
+        values, exact = self._spectrum(table_env, d, kept)
         similarity = cosine_similarity(learned[:, :d], exact, values, rho=kept)
         # Beyond these no option looks. Cut only now: a repeated eigenvalue may lie across the end.
         used = min(d, reward.num_options + int(reward.skip_first))
-        error, correlation = _orthogonality(learned[:, :used], _visits(trainer, world, kept))
+        error, correlation = _orthogonality(learned[:, :used], _visits(trainer, table_env, kept))
         return {
             "cosine_similarity": float(similarity.cosines[:used].mean()),
             "subspace_similarity": float(similarity.subspace_cosines[:used].mean()),
@@ -135,10 +135,14 @@ class SpectrumProbe:
             "feature_correlation": correlation,
         }
 
-    def _spectrum(self, world: TableEnv, d: int, kept: Tensor) -> tuple[Tensor, Tensor]:
+    def _spectrum(self, table_env: TableEnv, d: int, kept: Tensor) -> tuple[Tensor, Tensor]:
         cached = self._exact
-        if cached is None or cached[1] != d or not torch.equal(cached[0], world.next_state):
-            cached = (world.next_state.clone(), d, *exact_eigenfunctions(world, d, rho=kept))
+        if cached is None or cached[1] != d or not torch.equal(cached[0], table_env.next_state):
+            cached = (
+                table_env.next_state.clone(),
+                d,
+                *exact_eigenfunctions(table_env, d, rho=kept),
+            )
             self._exact = cached
         return cached[2], cached[3]
 
@@ -176,16 +180,16 @@ class OptionProbe:
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
         """Returns the row's further numbers."""
-        world, reward = table_world(trainer.env), eigen_reward(trainer.agent)
+        table_env, reward = find_table_env(trainer.env), eigen_reward(trainer.agent)
         options = option_actor(trainer.agent)
-        if world is None or reward is None or options is None:
+        if table_env is None or reward is None or options is None:
             return {}
-        followed = followed_eigenfunctions(reward, state_values(reward.encoder, world))
-        climb = option_climb(state_values(options, world), followed, world.next_state)
+        followed = followed_eigenfunctions(reward, state_values(reward.encoder, table_env))
+        climb = option_climb(state_values(options, table_env), followed, table_env.next_state)
         each = climb.mean()
         row = {
             "option_climb": each.nanmean(),
-            "option_climb_start": climb.at(world._starts).nanmean(),
+            "option_climb_start": climb.at(table_env._starts).nanmean(),
             "option_climb_best": climb.best_score.nanmean(0).nanmean(),
             "option_return": climb.gain.mean(),
             **{f"option_climb_{i}": value for i, value in enumerate(each, start=1)},
@@ -215,16 +219,18 @@ class SkillProbe:
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
         """Returns the row's further numbers."""
-        world, options = table_world(trainer.env), option_actor(trainer.agent)
+        table_env, options = find_table_env(trainer.env), option_actor(trainer.agent)
         rewards = [
             m for m in trainer.agent.objectives.values() if isinstance(m, DIAYNReward | CICReward)
         ]
         explorer = trainer.agent.explorer
-        if world is None or options is None or not rewards:
+        if table_env is None or options is None or not rewards:
             return {}
         assert isinstance(explorer, OptionExplorationModule)
-        following = world.next_state.gather(1, state_values(options, world).argmax(-1))  # [S, N]
-        reward = _step_rewards(rewards[0], world, following)
+        following = table_env.next_state.gather(
+            1, state_values(options, table_env).argmax(-1)
+        )  # [S, N]
+        reward = _step_rewards(rewards[0], table_env, following)
         state = torch.arange(len(following), device=following.device).unsqueeze(-1)
         state = state.expand_as(following)
         total = torch.zeros_like(reward)
@@ -235,12 +241,14 @@ class SkillProbe:
 
 
 @torch.no_grad()
-def _step_rewards(reward: DIAYNReward | CICReward, world: TableEnv, following: Tensor) -> Tensor:
+def _step_rewards(
+    reward: DIAYNReward | CICReward, table_env: TableEnv, following: Tensor
+) -> Tensor:
     """What skill z gets in each state for the step to ``following[s, z]``: ``[S, N]``."""
     if isinstance(reward, DIAYNReward):
-        logits = state_values(reward.discriminator, world)
+        logits = state_values(reward.discriminator, table_env)
         return (logits.log_softmax(-1) + math.log(logits.shape[-1])).gather(0, following)
-    features = state_values(reward.encoder, world)
+    features = state_values(reward.encoder, table_env)
     columns = [
         reward.skill_reward(reward.scores(features, features[following[:, z]]))[:, z]
         for z in range(following.shape[1])
@@ -276,10 +284,10 @@ def diagnose_run(
         93
     """
     learned = load_agent(run_dir, env)
-    agent, world = learned.agent, table_world(learned.env)
+    agent, table_env = learned.agent, find_table_env(learned.env)
     reward, options = eigen_reward(agent), option_actor(agent)
     name = learned.metadata.get("agent", {}).get("name", "this agent")
-    if world is None:
+    if table_env is None:
         raise ValueError(
             f"{run_dir}: only grids and the cube, whose states are a table, can be diagnosed"
         )
@@ -287,18 +295,18 @@ def diagnose_run(
         raise ValueError(
             f"{run_dir}: {name} has no options that follow eigenfunctions: diagnose a run of dceo"
         )
-    visits = _visits_in_checkpoint(Path(run_dir), world.num_states)
+    visits = _visits_in_checkpoint(Path(run_dir), table_env.num_states)
     if visits is None:
         raise ValueError(
             f"{run_dir}: its checkpoint counts no visits: train with make_env(…, visits='counts')"
         )
     assert isinstance(agent.explorer, OptionExplorationModule)
     return diagnose(
-        world,
+        table_env,
         agent.explorer,
         reward,
-        state_values(reward.encoder, world),
-        state_values(options, world),
+        state_values(reward.encoder, table_env),
+        state_values(options, table_env),
         visits,
         reward_free=agent.phases[0].reward_free,
         **settings,
@@ -359,7 +367,7 @@ def _count_tables(trainer: Trainer) -> Iterator[Tensor]:
             yield counts.counts
 
 
-def _visits(trainer: Trainer, world: TableEnv, otherwise: Tensor) -> Tensor:
+def _visits(trainer: Trainer, table_env: TableEnv, otherwise: Tensor) -> Tensor:
     tables = [table for table in _count_tables(trainer) if int(table.sum())]
     return torch.stack(tables).sum(0).double() if tables else otherwise
 

@@ -153,7 +153,7 @@ class Trainer(Resumable):
         return self.agent.phases[self.counters.phase]
 
     @property
-    def world(self) -> EnvBase:
+    def current_env(self) -> EnvBase:
         """The environment of the current phase."""
         if self.phase.reward_free:
             assert self.discovery_env is not None
@@ -272,7 +272,7 @@ class Trainer(Resumable):
     def _collect(self) -> Iterator[Batch]:
         resumed = None if self._carrier is None else self._surroundings()
         self._collection.start(
-            self.world, reward_free=self.phase.reward_free, frames=self.counters.frames
+            self.current_env, reward_free=self.phase.reward_free, frames=self.counters.frames
         )
         if resumed is not None:
             # The new collector has reset its environment and called its policy once: a resumed run undoes
@@ -373,7 +373,7 @@ class Trainer(Resumable):
         }
         if self.coverage is not None:
             row["coverage"] = self.coverage
-        record = find_transform(self.world, RowTransform)
+        record = find_transform(self.current_env, RowTransform)
         if record is not None:
             row |= record.row()
         index = current_map(self.env)

@@ -69,7 +69,7 @@ class BirdsEye:
 @torch.no_grad()
 def look_from_above(
     module: TensorDictModuleBase | None,
-    world: MiniWorld3D,
+    env: MiniWorld3D,
     *,
     spacing: float = 0.5,
     heading: float = 0.0,
@@ -79,30 +79,30 @@ def look_from_above(
 
     Args:
         module (TensorDictModuleBase, optional): reads the images; its first output is taken. ``None``: no values.
-        world (MiniWorld3D): the environment. The pose of the agent is restored afterwards.
+        env (MiniWorld3D): the environment. The pose of the agent is restored afterwards.
 
     Keyword Args:
         spacing (float): of the grid, in metres. Default: 0.5.
         heading (float): in radians. Default: 0.
         pixels_key (str): the entry that the module reads. Default: ``"pixels"``.
     """
-    free, positions = world.floor_plan.lattice_grid(spacing)
+    free, positions = env.floor_plan.lattice_grid(spacing)
     if module is None:
         empty = np.zeros((len(positions), 0))
-        return BirdsEye(world.floor_plan.walls, free, positions, heading, empty)
-    pictures = torch.from_numpy(world.observe_at(positions, heading))
+        return BirdsEye(env.floor_plan.walls, free, positions, heading, empty)
+    pictures = torch.from_numpy(env.observe_at(positions, heading))
     parts = [
         module(TensorDict({pixels_key: part}, [len(part)])).get(module.out_keys[0])
         for part in pictures.split(_IMAGES_PER_PASS)
     ]
     values = torch.cat(parts).flatten(1).double().numpy()
-    return BirdsEye(world.floor_plan.walls, free, positions, heading, values)
+    return BirdsEye(env.floor_plan.walls, free, positions, heading, values)
 
 
 @torch.no_grad()
 def option_ways(
     actor: TensorDictModuleBase,
-    world: MiniWorld3D,
+    env: MiniWorld3D,
     *,
     start: Sequence[float] | None = None,
     heading: float = 0.0,
@@ -115,7 +115,7 @@ def option_ways(
 
     Args:
         actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
-        world (MiniWorld3D): an environment that is used for nothing else, because it is stepped.
+        env (MiniWorld3D): an environment that is used for nothing else, because it is stepped.
 
     Keyword Args:
         start (sequence of float, optional): (x, z). Default: where the agent is after a reset.
@@ -130,9 +130,9 @@ def option_ways(
     """
     from torchrl_dceo.envs.miniworld.view import View
 
-    world.reset(seed=0)
+    env.reset(seed=0)
     begin = (
-        (world.agent.pos, world.agent.dir)
+        (env.agent.pos, env.agent.dir)
         if start is None
         else (np.array([start[0], 0.0, start[1]]), heading)
     )
@@ -141,19 +141,19 @@ def option_ways(
     frames: list[np.ndarray] = []
     option, count = 0, 1
     while option < count:
-        world.agent.pos, world.agent.dir = np.array(begin[0]), begin[1]
-        way = [world.agent.pos[[0, 2]]]
+        env.agent.pos, env.agent.dir = np.array(begin[0]), begin[1]
+        way = [env.agent.pos[[0, 2]]]
         for step in range(steps + 1):
             if option == film:
-                frames.append(world.render_obs(camera))
+                frames.append(env.render_obs(camera))
             if step == steps:
                 break
-            pixels = torch.from_numpy(world.observe()["pixels"]).unsqueeze(0)
+            pixels = torch.from_numpy(env.observe()["pixels"]).unsqueeze(0)
             values = actor(TensorDict({pixels_key: pixels}, [1])).get(actor.out_keys[0])
             count = values.shape[1]
-            world.step_count = 0
-            world.step(int(values[0, option].argmax()))
-            way.append(world.agent.pos[[0, 2]])
+            env.step_count = 0
+            env.step(int(values[0, option].argmax()))
+            way.append(env.agent.pos[[0, 2]])
         ways.append(way)
         option += 1
     return np.array(ways), frames
@@ -162,7 +162,7 @@ def option_ways(
 @torch.no_grad()
 def option_reach(
     actor: TensorDictModuleBase,
-    world: MiniWorld3D,
+    env: MiniWorld3D,
     *,
     places: int = 20,
     steps: int = 100,
@@ -177,7 +177,7 @@ def option_reach(
 
     Args:
         actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
-        world (MiniWorld3D): an environment that is used for nothing else, because its agent is moved.
+        env (MiniWorld3D): an environment that is used for nothing else, because its agent is moved.
 
     Keyword Args:
         places (int): M, drawn from a grid over the floor. Default: 20.
@@ -190,21 +190,21 @@ def option_reach(
         ``reach`` ``[M, N]``, ``walk_reach`` ``[M]`` and ``crossed`` ``[M, N]``, as in :class:`BirdsEye`.
     """
     rng = np.random.default_rng(seed)
-    lattice = world.floor_plan.lattice(0.25)
+    lattice = env.floor_plan.lattice(0.25)
     starts = lattice[rng.choice(len(lattice), places, replace=len(lattice) < places)]
-    fixed = world.fixed_heading
+    fixed = env.fixed_heading
     headings = rng.uniform(-np.pi, np.pi, places) if fixed is None else np.full(places, fixed)
 
     def moved(positions: np.ndarray, angles: np.ndarray, actions: np.ndarray) -> None:
         for i, action in enumerate(actions.tolist()):
             x, z = positions[i]
-            world.agent.pos, world.agent.dir = np.array([x, 0.0, z]), angles[i]
-            world._act(action)
-            positions[i], angles[i] = world.agent.pos[[0, 2]], world.agent.dir
+            env.agent.pos, env.agent.dir = np.array([x, 0.0, z]), angles[i]
+            env._act(action)
+            positions[i], angles[i] = env.agent.pos[[0, 2]], env.agent.dir
 
     def values(positions: np.ndarray, angles: np.ndarray) -> torch.Tensor:
         views = [
-            world.observe_at(p[None], a)[0] for p, a in zip(positions, angles.tolist(), strict=True)
+            env.observe_at(p[None], a)[0] for p, a in zip(positions, angles.tolist(), strict=True)
         ]
         pixels = torch.from_numpy(np.stack(views))
         parts = [
@@ -221,12 +221,12 @@ def option_reach(
         moved(positions, angles, best.gather(1, option.unsqueeze(-1)).squeeze(-1).numpy())
     walkers, turned = starts.repeat(walks, 0), headings.repeat(walks)
     for _ in range(steps):
-        moved(walkers, turned, rng.integers(len(world.action_names), size=len(walkers)))
+        moved(walkers, turned, rng.integers(len(env.action_names), size=len(walkers)))
 
     def distance(ends: np.ndarray) -> np.ndarray:
         return np.linalg.norm(ends.reshape(places, -1, 2) - starts[:, None], axis=-1)
 
-    rooms, begun = (world.floor_plan.room_of(points) for points in (positions, starts))
+    rooms, begun = (env.floor_plan.room_of(points) for points in (positions, starts))
     return {
         "reach": distance(positions),
         "walk_reach": distance(walkers).mean(1),

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "draw_birds_eye",
     "draw_option_ways",
-    "first_person_world",
+    "first_person_env",
     "save_film",
     "save_first_person",
 ]
@@ -199,7 +199,7 @@ def save_film(
     return path
 
 
-def first_person_world(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
+def first_person_env(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
     """A new environment like the one beneath an environment's transforms, or ``None`` if that is no first-person one.
 
     Args:
@@ -212,8 +212,8 @@ def first_person_world(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
         make = env.create_env_fn[0]
         if not (isinstance(make, functools.partial) and make.func is MiniWorldEnv3D):
             return None
-        return make(**settings).world
-    return env.another(**settings).world if isinstance(env, MiniWorldEnv3D) else None
+        return make(**settings).gym_env
+    return env.another(**settings).gym_env if isinstance(env, MiniWorldEnv3D) else None
 
 
 def save_first_person(
@@ -233,17 +233,17 @@ def save_first_person(
     Returns:
         list of Path: the files.
     """
-    world = first_person_world(env, coverage=True)
-    if world is None or (reward is None and option_actor is None):
+    miniworld_env = first_person_env(env, coverage=True)
+    if miniworld_env is None or (reward is None and option_actor is None):
         return []
     files = []
-    view = look_from_above(None if reward is None else reward.encoder, world)
+    view = look_from_above(None if reward is None else reward.encoder, miniworld_env)
     if reward is not None:
         followed = followed_eigenfunctions(reward, torch.from_numpy(view.values))
         view = dataclasses.replace(view, followed=followed.numpy())
     if option_actor is not None:
-        ways, frames = option_ways(option_actor, world, film=0)
-        view = dataclasses.replace(view, ways=ways, **option_reach(option_actor, world))
+        ways, frames = option_ways(option_actor, miniworld_env, film=0)
+        view = dataclasses.replace(view, ways=ways, **option_reach(option_actor, miniworld_env))
         files.append(save_film(run_dir / "option", frames))
     files.append(save_birds_eye(run_dir, view))
     return files

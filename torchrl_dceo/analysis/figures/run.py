@@ -279,19 +279,19 @@ def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
         >>> list(map_figures(stored))
         ['visits']
     """
-    world, figures = stored.grid, {}
-    if world is None:
+    grid, figures = stored.grid, {}
+    if grid is None:
         return {}
     if stored.counts is not None:
-        figures["visits"] = draw_visits(world.layout, stored.counts)
+        figures["visits"] = draw_visits(grid.layout, stored.counts)
     if stored.representation is not None:
-        similarity = _similarity(stored, world)
+        similarity = _similarity(stored, grid)
         figures["eigenfunctions"] = draw_eigenfunctions(
-            world.layout, stored.representation, similarity
+            grid.layout, stored.representation, similarity
         )
     if stored.option_values is not None:
-        climb = _climb(stored, world)
-        figures["options"] = draw_options(world, stored.option_values, stored.followed, climb)
+        climb = _climb(stored, grid)
+        figures["options"] = draw_options(grid, stored.option_values, stored.followed, climb)
     return figures
 
 
@@ -303,25 +303,25 @@ def _map_figures(stored: RunAnalysis) -> dict[str, Figure]:
     return figures
 
 
-def _climb(stored: RunAnalysis, world: GridWorldEnv) -> OptionClimb | None:
+def _climb(stored: RunAnalysis, grid: GridWorldEnv) -> OptionClimb | None:
     assert stored.option_values is not None
     if stored.followed is None:
         return None
-    return option_climb(stored.option_values, stored.followed, world.next_state)
+    return option_climb(stored.option_values, stored.followed, grid.next_state)
 
 
 def _draw_rollout(
-    folder: Path, stored: RunAnalysis, world: GridWorldEnv, format: Format
+    folder: Path, stored: RunAnalysis, grid: GridWorldEnv, format: Format
 ) -> list[Path]:
     values, followed = stored.option_values, stored.followed
     assert values is not None
-    start = int(world._starts[0])
-    option = _farthest(_climb(stored, world), start)
-    path = greedy_path(values[:, option], world.next_state, start)
+    start = int(grid._starts[0])
+    option = _farthest(_climb(stored, grid), start)
+    path = greedy_path(values[:, option], grid.next_state, start)
     floor = None if followed is None else followed[:, option]
     title = f"Greedy rollout of option {option + 1} from the start"
-    strip = draw_rollout(world.layout, path, floor, title=title)
-    frames = rollout_frames(world.layout, path, floor)
+    strip = draw_rollout(grid.layout, path, floor, title=title)
+    frames = rollout_frames(grid.layout, path, floor)
     strip.savefig(folder / f"rollout.{format}")
     film = save_rollout_gif(folder / "rollout.gif", frames)
     return [folder / f"rollout.{format}", film]
@@ -332,9 +332,9 @@ def _farthest(climb: OptionClimb | None, start: int) -> int:
     return 0 if climb is None else int(climb.gain[start].argmax())
 
 
-def _similarity(stored: RunAnalysis, world: GridWorldEnv) -> Similarity:
+def _similarity(stored: RunAnalysis, grid: GridWorldEnv) -> Similarity:
     assert stored.representation is not None
-    reachable = reachable_states(world.next_state, world._starts).double()
+    reachable = reachable_states(grid.next_state, grid._starts).double()
     d = min(stored.representation.shape[1], int(reachable.sum()))
-    values, exact = exact_eigenfunctions(world, d, rho=reachable)
+    values, exact = exact_eigenfunctions(grid, d, rho=reachable)
     return cosine_similarity(stored.representation[:, :d], exact, values, rho=reachable)

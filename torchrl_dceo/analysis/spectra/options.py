@@ -17,20 +17,20 @@ from torchrl_dceo.modules import EigenReward
 
 __all__ = [
     "OptionClimb",
+    "find_table_env",
     "followed_eigenfunctions",
     "greedy_path",
     "option_climb",
     "reachable_states",
     "solved_option_values",
     "state_values",
-    "table_world",
 ]
 
 # Enough to fill the processor, few enough that the images of a large environment fit in memory.
 _STATES_PER_PASS = 1024
 
 
-def table_world(env: EnvBase) -> TableEnv | None:
+def find_table_env(env: EnvBase) -> TableEnv | None:
     """Returns the environment beneath an environment's transforms if its dynamics are a table, else ``None``.
 
     Of an environment that changes with time it is the stationary environment of the map that its last step was made in.
@@ -39,17 +39,17 @@ def table_world(env: EnvBase) -> TableEnv | None:
         env (EnvBase): any environment.
 
     Examples:
-        >>> from torchrl_dceo.analysis import table_world
+        >>> from torchrl_dceo.analysis import find_table_env
         >>> from torchrl_dceo.envs import make_env
-        >>> table_world(make_env("NineRooms")).num_states
+        >>> find_table_env(make_env("NineRooms")).num_states
         237
-        >>> table_world(make_env("EscapeRoom")) is None
+        >>> find_table_env(make_env("EscapeRoom")) is None
         True
     """
     while isinstance(env, TransformedEnv):
         env = env.base_env
     if isinstance(env, SwitchingGridWorldEnv):
-        return env.world(int(env.map_index.max()))
+        return env.stationary_env(int(env.map_index.max()))
     return env if isinstance(env, TableEnv) else None
 
 
@@ -64,7 +64,7 @@ def state_values(
 
     Args:
         module (TensorDictModuleBase): reads the environment's observation (and ``state_id`` if it likes).
-        env (EnvBase): an environment whose dynamics are a table, under any transforms; see :func:`table_world`.
+        env (EnvBase): an environment whose dynamics are a table, under any transforms; see :func:`find_table_env`.
 
     Keyword Args:
         out_key (NestedKey, optional): the output to return. Default: the module's first.
@@ -81,25 +81,27 @@ def state_values(
         >>> state_values(encoder, make_env("FourRooms", observation="xy")).shape
         torch.Size([104, 3])
     """
-    world = table_world(env)
-    if world is None:
+    table_env = find_table_env(env)
+    if table_env is None:
         raise ValueError(
             f"only an environment with a transition table can list its states, got "
             f"{type(env).__name__}: use a grid or the cube"
         )
-    entries = {world._observation_key, "state_id"}
+    entries = {table_env._observation_key, "state_id"}
     missing = [key for key in module.in_keys if key not in entries]
     if missing:
         raise KeyError(
             f"the module reads {missing}, but the environment has only {sorted(entries)}"
         )
     key = module.out_keys[0] if out_key is None else out_key
-    device = next((p.device for p in module.parameters()), world.device)
+    device = next((p.device for p in module.parameters()), table_env.device)
     parts = []
-    for states in torch.arange(world.num_states, device=world.device).split(_STATES_PER_PASS):
-        entry = {world._observation_key: world.observe(states), "state_id": states}
+    for states in torch.arange(table_env.num_states, device=table_env.device).split(
+        _STATES_PER_PASS
+    ):
+        entry = {table_env._observation_key: table_env.observe(states), "state_id": states}
         shown = TensorDict(entry, batch_size=states.shape).to(device)
-        parts.append(module(shown).get(key).to(world.device))
+        parts.append(module(shown).get(key).to(table_env.device))
     return torch.cat(parts)
 
 

@@ -45,8 +45,8 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         **kwargs: those of :class:`~torchrl_dceo.envs.grid.grid_world.GridWorldEnv`, except ``goals`` and
             ``starts``, which each map defines itself.
 
-    ``world(i)`` is the stationary environment of map ``i``; what the methods ``observe``, ``transition_matrix`` and
-    ``next_state`` return is for the first map.
+    ``stationary_env(i)`` is the stationary environment of map ``i``. ``observe``, ``transition_matrix`` and
+    ``next_state`` refer to the first map.
 
     Examples:
         >>> import torch
@@ -83,23 +83,23 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         _check(maps, steps)
         super().__init__(maps[0], **kwargs)
         self.layouts = tuple(maps)
-        self._world_settings = {**kwargs, "batch_size": (), "seed": 0}
-        self._stack_tables([self.world(i) for i in range(len(maps))])
+        self._env_settings = {**kwargs, "batch_size": (), "seed": 0}
+        self._stack_tables([self.stationary_env(i) for i in range(len(maps))])
         boundaries = torch.tensor(steps, device=self.device)
         self.register_buffer("_switch_steps", boundaries, persistent=False)
         self._map = self._map_in_force()
 
-    def world(self, index: int) -> GridWorldEnv:
+    def stationary_env(self, index: int) -> GridWorldEnv:
         """Returns a new, single, stationary environment of one of the maps, with the same states.
 
         Examples:
             >>> from torchrl_dceo.envs.grid.maps import nine_rooms_topology_switch
             >>> from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
             >>> env = SwitchingGridWorldEnv(nine_rooms_topology_switch(), 1000)
-            >>> [env.world(i).num_states for i in (0, 1)]
+            >>> [env.stationary_env(i).num_states for i in (0, 1)]
             [237, 237]
         """
-        return GridWorldEnv(self.layouts[index], **self._world_settings)
+        return GridWorldEnv(self.layouts[index], **self._env_settings)
 
     @property
     def map_index(self) -> Tensor:
@@ -144,19 +144,19 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         super().set_env_state(state)
         self._map = self._map_in_force()
 
-    def _stack_tables(self, worlds: Sequence[GridWorldEnv]) -> None:
+    def _stack_tables(self, envs: Sequence[GridWorldEnv]) -> None:
         """Puts the tables of all maps one after the other: a state in map i is row ``i * S + state``."""
-        most_starts = max(len(world.layout.starts) for world in worlds)
-        starts = [world._starts for world in worlds]
+        most_starts = max(len(env.layout.starts) for env in envs)
+        starts = [env._starts for env in envs]
         padded = [torch.nn.functional.pad(s, (0, most_starts - len(s))) for s in starts]
-        observed = [w._observations for w in worlds if w._observations is not None]
+        observed = [w._observations for w in envs if w._observations is not None]
         tables = {
-            "_all_moves": torch.cat([world._moves for world in worlds]),
-            "_all_goals": torch.cat([world._is_goal for world in worlds]),
+            "_all_moves": torch.cat([env._moves for env in envs]),
+            "_all_goals": torch.cat([env._is_goal for env in envs]),
             "_all_starts": torch.stack(padded),
             "_start_counts": torch.tensor([len(s) for s in starts], device=self.device),
-            "_all_seen_kinds": torch.stack([world._seen_kinds for world in worlds]),
-            "_all_render_kinds": torch.stack([world._render_kinds for world in worlds]),
+            "_all_seen_kinds": torch.stack([env._seen_kinds for env in envs]),
+            "_all_render_kinds": torch.stack([env._render_kinds for env in envs]),
             "_all_observations": torch.cat(observed) if observed else None,
         }
         for name, table in tables.items():
@@ -212,8 +212,8 @@ def current_map(env: EnvBase) -> int | None:
         >>> current_map(env), current_map(make_env("NineRooms"))
         (1, None)
     """
-    world = _switching_world(env)
-    return None if world is None else int(world.map_index.max())
+    switching = _switching_env(env)
+    return None if switching is None else int(switching.map_index.max())
 
 
 def follow_map(follower: EnvBase, leader: EnvBase) -> None:
@@ -248,9 +248,9 @@ def hold_map(env: EnvBase, index: int | None) -> None:
         >>> current_map(env)
         1
     """
-    world = _switching_world(env)
-    if world is not None:
-        world.hold_map(index)
+    switching = _switching_env(env)
+    if switching is not None:
+        switching.hold_map(index)
 
 
 def steps_made(env: EnvBase) -> Tensor | None:
@@ -264,8 +264,8 @@ def steps_made(env: EnvBase) -> Tensor | None:
         >>> steps_made(env)
         tensor([6, 6])
     """
-    world = _switching_world(env)
-    return None if world is None else world._env_steps.clone()
+    switching = _switching_env(env)
+    return None if switching is None else switching._env_steps.clone()
 
 
 def set_steps_made(env: EnvBase, steps: Tensor) -> None:
@@ -284,13 +284,13 @@ def set_steps_made(env: EnvBase, steps: Tensor) -> None:
         >>> current_map(env)
         1
     """
-    world = _switching_world(env)
-    if world is not None:
-        world._env_steps = steps.to(world._env_steps).view(world.batch_size).clone()
-        world._map = world._map_in_force()
+    switching = _switching_env(env)
+    if switching is not None:
+        switching._env_steps = steps.to(switching._env_steps).view(switching.batch_size).clone()
+        switching._map = switching._map_in_force()
 
 
-def _switching_world(env: EnvBase) -> SwitchingGridWorldEnv | None:
+def _switching_env(env: EnvBase) -> SwitchingGridWorldEnv | None:
     while isinstance(env, TransformedEnv):
         env = env.base_env
     return env if isinstance(env, SwitchingGridWorldEnv) else None

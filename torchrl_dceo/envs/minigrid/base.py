@@ -18,7 +18,7 @@ from torchrl_dceo.envs.env_state import pack_generator, unpack_generator
 from torchrl_dceo.envs.grid.layouts import ACTIONS, MOVES
 from torchrl_dceo.envs.minigrid.cells import KIND, SYMBOLS, TileCanvas, kind_of, make_object
 
-__all__ = ["OBJECT_ACTIONS", "MiniGridWorld", "step_limit"]
+__all__ = ["OBJECT_ACTIONS", "MiniGridMapEnv", "step_limit"]
 
 OBJECT_ACTIONS: tuple[str, ...] = (*ACTIONS, "pickup", "toggle")
 """The actions of an object environment, in order: those of every grid environment, and two more."""
@@ -61,7 +61,7 @@ def _check_rows(rows: Sequence[str]) -> None:
                 )
 
 
-class MiniGridWorld(MiniGridEnv):
+class MiniGridMapEnv(MiniGridEnv):
     """A MiniGrid environment over an ASCII map, with cardinal moves and fast pixels.
 
     A move turns the agent that way and takes it one cell on, unless the cell is blocked. With
@@ -108,8 +108,8 @@ class MiniGridWorld(MiniGridEnv):
             cell holds, the agent left out.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid.base import MiniGridWorld
-        >>> env = MiniGridWorld(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
+        >>> from torchrl_dceo.envs.minigrid.base import MiniGridMapEnv
+        >>> env = MiniGridMapEnv(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
         >>> observation, _ = env.reset(seed=0)
         >>> observation["pixels"].shape, int(observation["state_id"]), env.num_states
         ((3, 3, 5), 0, 3)
@@ -351,8 +351,8 @@ class MiniGridWorld(MiniGridEnv):
         """Returns all that changes while the environment runs, generator included: integers and arrays.
 
         Examples:
-            >>> from torchrl_dceo.envs.minigrid.base import MiniGridWorld
-            >>> env = MiniGridWorld(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
+            >>> from torchrl_dceo.envs.minigrid.base import MiniGridMapEnv
+            >>> env = MiniGridMapEnv(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
             >>> _ = env.reset(seed=0)
             >>> saved = env.get_state()
             >>> _ = env.step(1)

@@ -23,7 +23,7 @@ __all__ = [
 KIND: dict[str, int] = {kind: index for index, kind in enumerate(TILE_KINDS)}
 
 
-"""The integer of each tile kind: what :attr:`MiniGridWorld.cells` holds."""
+"""The integer of each tile kind: what :attr:`MiniGridMapEnv.cells` holds."""
 
 
 SYMBOLS: dict[str, str] = {

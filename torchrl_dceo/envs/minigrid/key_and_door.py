@@ -12,14 +12,14 @@ from torch import Tensor
 from torchrl.data import Bounded
 
 from torchrl_dceo.envs.grid.maps import rooms
-from torchrl_dceo.envs.minigrid.base import OBJECT_ACTIONS, MiniGridWorld, step_limit
+from torchrl_dceo.envs.minigrid.base import OBJECT_ACTIONS, MiniGridMapEnv, step_limit
 from torchrl_dceo.envs.minigrid.cells import KIND
 from torchrl_dceo.envs.table_env import TableEnv
 
 __all__ = [
     "EscapeRoom",
+    "KeyDoorEnv",
     "KeyDoorTableEnv",
-    "KeyDoorWorld",
     "ObstructedKey",
     "StateTable",
     "escape_room",
@@ -45,7 +45,7 @@ def room_middle(room_size: int) -> int:
     return 1 + room_size // 2
 
 
-class KeyDoorWorld(MiniGridWorld):
+class KeyDoorEnv(MiniGridMapEnv):
     """An environment with one key and one locked door, and any number of breakable tiles.
 
     ``pickup`` takes the key from a neighbouring cell permanently. ``toggle`` breaks the breakable tiles
@@ -63,14 +63,14 @@ class KeyDoorWorld(MiniGridWorld):
 
     Keyword Args:
         max_steps (int, optional): step limit. Default: :func:`step_limit` of the shortest plan.
-        **kwargs: the other arguments of :class:`MiniGridWorld`.
+        **kwargs: the other arguments of :class:`MiniGridMapEnv`.
 
     Attributes:
         plan_length (int): actions of the shortest plan, without slip.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorWorld
-        >>> env = KeyDoorWorld(["#####", "#K SD", "#####"], slip=0.0)
+        >>> from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorEnv
+        >>> env = KeyDoorEnv(["#####", "#K SD", "#####"], slip=0.0)
         >>> _ = env.reset(seed=0)
         >>> up, right, down, left, pickup, toggle = range(6)
         >>> plan = [left, pickup, right, toggle, right]
@@ -187,17 +187,17 @@ def escape_room(room_size: int = 5) -> list[str]:
     return rows
 
 
-class EscapeRoom(KeyDoorWorld):
+class EscapeRoom(KeyDoorEnv):
     """The paper's Escape room: +1 only for leaving the room that the agent starts in.
 
     Four rooms in a ring. The agent starts in the middle of one; its door to the outside is locked,
-    and the key lies in the far corner of the opposite room. See :class:`KeyDoorWorld` for
+    and the key lies in the far corner of the opposite room. See :class:`KeyDoorEnv` for
     ``state_id`` and the actions. The layout and the step limit are ours: the paper shows only a
     image.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.
-        **kwargs: the arguments of :class:`KeyDoorWorld` but its map.
+        **kwargs: the arguments of :class:`KeyDoorEnv` but its map.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import EscapeRoom
@@ -247,18 +247,18 @@ def obstructed_key(room_size: int = 5, num_breakable: int | None = None) -> list
     return ["".join(row) for row in cells]
 
 
-class ObstructedKey(KeyDoorWorld):
+class ObstructedKey(KeyDoorEnv):
     """The paper's Obstructed key: +1 only for leaving by the door.
 
     Four rooms, each connected to the next. A blue wall cuts the key off from the rest of the first
     room; the agent starts in the second and has to toggle at least one tile away. The locked door
-    is in the fourth. See :class:`KeyDoorWorld` for ``state_id`` and the actions. The layout and the
+    is in the fourth. See :class:`KeyDoorEnv` for ``state_id`` and the actions. The layout and the
     step limit are ours: the paper shows only an image.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.
         num_breakable (int, optional): tiles of the blue wall. Default: ``min(room_size, 5)``.
-        **kwargs: the arguments of :class:`KeyDoorWorld` but its map.
+        **kwargs: the arguments of :class:`KeyDoorEnv` but its map.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import ObstructedKey
@@ -293,13 +293,13 @@ class StateTable(NamedTuple):
     start: int
 
 
-def list_states(world: KeyDoorWorld) -> StateTable:
+def list_states(env: KeyDoorEnv) -> StateTable:
     """Tries every action in every state that can be reached, objects included, from the start on.
 
     Leaving does not end the search: as in coverage mode, an agent in the open door can come back.
 
     Args:
-        world (KeyDoorWorld): with ``slip=0.0``; it is reset, and left in some state.
+        env (KeyDoorEnv): with ``slip=0.0``; it is reset, and left in some state.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import EscapeRoom
@@ -308,33 +308,33 @@ def list_states(world: KeyDoorWorld) -> StateTable:
         >>> table.next_state.shape, int(table.occurs.sum())
         (torch.Size([164, 6]), 160)
     """
-    if world.slip:
+    if env.slip:
         raise ValueError(
-            f"states can only be listed in a deterministic environment: build it with slip=0.0, got {world.slip}"
+            f"states can only be listed in a deterministic environment: build it with slip=0.0, got {env.slip}"
         )
-    world.reset(seed=0)
-    num_states, num_actions = world.num_states, len(world.action_names)
+    env.reset(seed=0)
+    num_states, num_actions = env.num_states, len(env.action_names)
     moves = np.tile(np.arange(num_states)[:, None], (1, num_actions))
-    pixels = np.zeros((num_states, *world.observe()["pixels"].shape), np.uint8)
-    start, known = world.state_id, np.zeros(num_states, bool)
+    pixels = np.zeros((num_states, *env.observe()["pixels"].shape), np.uint8)
+    start, known = env.state_id, np.zeros(num_states, bool)
     known[start] = True
-    frontier, goals = [world.get_state()], []
+    frontier, goals = [env.get_state()], []
     while frontier:
         saved = frontier.pop()
-        world.set_state(saved)
-        state = world.state_id
-        pixels[state] = world.observe()["pixels"]
-        if tuple(world.agent_pos) == world._door:
+        env.set_state(saved)
+        state = env.state_id
+        pixels[state] = env.observe()["pixels"]
+        if tuple(env.agent_pos) == env._door:
             goals.append(state)
         for action in range(num_actions):
-            if world.state_id != state:
-                world.set_state(saved)
-            world.step(action)
-            following = world.state_id
+            if env.state_id != state:
+                env.set_state(saved)
+            env.step(action)
+            following = env.state_id
             moves[state, action] = following
             if not known[following]:
                 known[following] = True
-                frontier.append(world.get_state())
+                frontier.append(env.get_state())
     return StateTable(
         torch.from_numpy(moves),
         torch.from_numpy(pixels),

@@ -10,20 +10,20 @@ from minigrid.core.world_object import WorldObj
 
 from torchrl_dceo.envs.grid.layouts import Layout, parse_layout
 from torchrl_dceo.envs.grid.maps import four_rooms, grid_maze, maze, nine_rooms, rooms
-from torchrl_dceo.envs.minigrid.base import MiniGridWorld, step_limit
+from torchrl_dceo.envs.minigrid.base import MiniGridMapEnv, step_limit
 from torchrl_dceo.envs.minigrid.cells import KIND, Obstacle
 
 __all__ = [
     "FourRooms",
     "GridMaze",
     "Maze",
-    "NavigationWorld",
+    "NavigationEnv",
     "NineRooms",
     "RoomsWithObstacles",
 ]
 
 
-class NavigationWorld(MiniGridWorld):
+class NavigationEnv(MiniGridMapEnv):
     """Any map of :mod:`torchrl_dceo.envs.grid.layouts` as a MiniGrid environment with four moves.
 
     It has the same states, moves, rewards and pixels as ``GridWorldEnv`` over the same map.
@@ -33,11 +33,11 @@ class NavigationWorld(MiniGridWorld):
 
     Keyword Args:
         max_steps (int): step limit. Default: 100.
-        **kwargs: the other arguments of :class:`MiniGridWorld`.
+        **kwargs: the other arguments of :class:`MiniGridMapEnv`.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid.rooms import NavigationWorld
-        >>> env = NavigationWorld("S.#\\n#.#\\n#.G", slip=0.0)
+        >>> from torchrl_dceo.envs.minigrid.rooms import NavigationEnv
+        >>> env = NavigationEnv("S.#\\n#.#\\n#.G", slip=0.0)
         >>> _ = env.reset(seed=0)
         >>> [env.step(action)[1] for action in (1, 2, 2, 1)]
         [0.0, 0.0, 0.0, 1.0]
@@ -48,12 +48,12 @@ class NavigationWorld(MiniGridWorld):
         super().__init__(str(self.layout).split("\n"), max_steps=max_steps, **kwargs)
 
 
-class NineRooms(NavigationWorld):
+class NineRooms(NavigationEnv):
     """Nine Rooms, see :func:`~torchrl_dceo.envs.grid.maps.nine_rooms`.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.
-        **kwargs: the arguments of :class:`NavigationWorld` but its map.
+        **kwargs: the arguments of :class:`NavigationEnv` but its map.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import NineRooms
@@ -65,7 +65,7 @@ class NineRooms(NavigationWorld):
         super().__init__(nine_rooms(room_size), **kwargs)
 
 
-class FourRooms(NavigationWorld):
+class FourRooms(NavigationEnv):
     """Four Rooms, see :func:`~torchrl_dceo.envs.grid.maps.four_rooms`.
 
     Examples:
@@ -78,7 +78,7 @@ class FourRooms(NavigationWorld):
         super().__init__(four_rooms(), **kwargs)
 
 
-class Maze(NavigationWorld):
+class Maze(NavigationEnv):
     """The Maze, see :func:`~torchrl_dceo.envs.grid.maps.maze`.
 
     Examples:
@@ -91,7 +91,7 @@ class Maze(NavigationWorld):
         super().__init__(maze(), **kwargs)
 
 
-class GridMaze(NavigationWorld):
+class GridMaze(NavigationEnv):
     """GridMaze, see :func:`~torchrl_dceo.envs.grid.maps.grid_maze`.
 
     Examples:
@@ -113,7 +113,7 @@ _FLOOR = KIND["floor"]
 _KINDS = {-1: KIND["obstacle"], 1: KIND["obstacle_down"]}
 
 
-class RoomsWithObstacles(MiniGridWorld):
+class RoomsWithObstacles(MiniGridMapEnv):
     """The paper's Rooms with obstacles: +1 at the goal, -1 for hitting an obstacle; both end it.
 
     Three rooms in a row, the start in one corner and the goal in the opposite one. At each reset
@@ -134,7 +134,7 @@ class RoomsWithObstacles(MiniGridWorld):
         num_obstacles (int, optional): Default: ``room_size - 1``.
         max_steps (int, optional): step limit. Default: :func:`step_limit` of the shortest path.
         goal_visible (bool): Default: ``True``.
-        **kwargs: the other arguments of :class:`MiniGridWorld`.
+        **kwargs: the other arguments of :class:`MiniGridMapEnv`.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import RoomsWithObstacles

@@ -12,7 +12,7 @@ from torchrl_dceo.envs.miniworld.base import MiniWorld3D
 from miniworld.entity import Box  # isort: skip  (after base, which makes it importable)
 from miniworld.params import DEFAULT_PARAMS  # isort: skip
 
-__all__ = ["Door", "MiniWorldFourRoomsStrafe", "MyWayHomeSparseStrafe", "RectRoom", "StrafingWorld"]
+__all__ = ["Door", "MiniWorldFourRoomsStrafe", "MyWayHomeSparseStrafe", "RectRoom", "StrafingEnv"]
 
 HEADING = 0.0  # towards larger x, always
 
@@ -37,7 +37,7 @@ class Door(NamedTuple):
     high: float
 
 
-class StrafingWorld(MiniWorld3D):
+class StrafingEnv(MiniWorld3D):
     """An environment whose agent always looks the same way and moves left, right, forward or back.
 
     Since the heading never changes, an image is a function of the position alone, and distinct walls identify the
@@ -106,7 +106,7 @@ class StrafingWorld(MiniWorld3D):
         return 1.0
 
 
-class MiniWorldFourRoomsStrafe(StrafingWorld):
+class MiniWorldFourRoomsStrafe(StrafingEnv):
     """The authors' Four Rooms: a ring of four rooms, a fixed start, and a fixed goal in the opposite room.
 
     Seen from above, with x to the right and z down::
@@ -149,7 +149,7 @@ class MiniWorldFourRoomsStrafe(StrafingWorld):
         self.place_agent(pos=np.array([x, 0.0, z]), dir=HEADING)
 
 
-class MyWayHomeSparseStrafe(StrafingWorld):
+class MyWayHomeSparseStrafe(StrafingEnv):
     """The authors' My Way Home, sparse: ten rooms, a start anywhere in the leftmost, and a goal at the far right.
 
     Seen from above, with x to the right and z down::

@@ -25,7 +25,7 @@ from torchrl_dceo.envs.grid.random_maps import MapKind, random_map
 from torchrl_dceo.settings import choices
 
 if TYPE_CHECKING:
-    from torchrl_dceo.envs.minigrid import KeyDoorWorld
+    from torchrl_dceo.envs.minigrid import KeyDoorEnv
     from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv
 
 __all__ = [
@@ -157,14 +157,14 @@ def find_table(name: str | Path, observation: Literal["xy", "pixels", "index"] =
     return GridWorldEnv(text, observation=observation, coverage=True)
 
 
-def object_table(name: str, **settings: Any) -> tuple[KeyDoorWorld, KeyDoorTableEnv]:
+def object_table(name: str, **settings: Any) -> tuple[KeyDoorEnv, KeyDoorTableEnv]:
     """A key-and-door environment without slips and goal, and its batched twin that lists all states."""
     # MiniGrid takes a second to import: only for its environments.
-    from torchrl_dceo.envs.minigrid import WORLDS
+    from torchrl_dceo.envs.minigrid import ENVIRONMENTS
     from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
 
-    world = cast("KeyDoorWorld", WORLDS[name](slip=0.0, coverage=True, **settings))
-    return world, KeyDoorTableEnv(list_states(world), coverage=True)
+    env = cast("KeyDoorEnv", ENVIRONMENTS[name](slip=0.0, coverage=True, **settings))
+    return env, KeyDoorTableEnv(list_states(env), coverage=True)
 
 
 def _read_table(path: Path) -> Tensor:
@@ -208,7 +208,7 @@ class Pairs(NamedTuple):
 
 
 def collect_pairs(
-    world: TableEnv,
+    table_env: TableEnv,
     samples: int,
     *,
     starts: Literal["uniform", "one"] = "uniform",
@@ -226,7 +226,7 @@ def collect_pairs(
     from its neighbours and from the noise.
 
     Args:
-        world (TableEnv): an environment with a table of transitions; its goals end no walk.
+        table_env (TableEnv): an environment with a table of transitions; its goals end no walk.
         samples (int): how many pairs, at least.
 
     Keyword Args:
@@ -258,9 +258,9 @@ def collect_pairs(
         raise ValueError(f"repeat must be at least 1, got {repeat}")
     walkers = -(-samples // episode_steps)
     env = GivenTableEnv(
-        world.next_state,
-        starts=(possible_starts(world) if starts == "uniform" else world._starts).tolist(),
-        slip=world.slip,
+        table_env.next_state,
+        starts=(possible_starts(table_env) if starts == "uniform" else table_env._starts).tolist(),
+        slip=table_env.slip,
         max_steps=None,
         batch_size=[walkers],
         seed=seed,
@@ -286,9 +286,9 @@ def collect_pairs(
     return Pairs(path[:, :-1].reshape(-1), path.gather(1, last).reshape(-1))
 
 
-def possible_starts(world: TableEnv) -> Tensor:
+def possible_starts(env: TableEnv) -> Tensor:
     """The states in which walks with uniform starts begin: every cell of a map; elsewhere, every state that occurs."""
-    every = torch.arange(world.num_states)
-    if isinstance(world, GridWorldEnv):
+    every = torch.arange(env.num_states)
+    if isinstance(env, GridWorldEnv):
         return every
-    return every[reachable_states(world.next_state, world._starts)]
+    return every[reachable_states(env.next_state, env._starts)]

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.analysis import exact_eigenfunctions, state_values, table_world
+from torchrl_dceo.analysis import exact_eigenfunctions, find_table_env, state_values
 from torchrl_dceo.analysis.figures.curves import draw_similarity_curves
 from torchrl_dceo.analysis.figures.maps import draw_comparison
 from torchrl_dceo.analysis.figures.positions import (
@@ -176,8 +176,8 @@ def _mean(values: list[float]) -> float:
 def _draw(out: Path, results: Results) -> None:
     first = next(iter(results.values()))[0]
     learned: dict[str, Tensor] = {_LABELS[k]: each[0].learned for k, each in results.items()}
-    if isinstance(first.world, GridWorldEnv):  # elsewhere, states have no place on a plane
-        figure = draw_comparison(first.world.layout, first.exact, learned, first.eigenvalues)
+    if isinstance(first.env, GridWorldEnv):  # elsewhere, states have no place on a plane
+        figure = draw_comparison(first.env.layout, first.exact, learned, first.eigenvalues)
         figure.savefig(out / "eigenfunctions.png")
     curves = {
         _LABELS[name]: [
@@ -302,11 +302,11 @@ def object_eigenfunctions(
         list of dict: the rows of the measure.
     """
     settings: dict[str, Any] = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
-    world, env = object_table(name, **settings)
+    object_env, env = object_table(name, **settings)
     table = env.table
     result = learn_representation(
         config,
-        world=env,
+        env=env,
         report=lambda row: _log.info(
             "%s step %d: |cos| of f2 %.3f", name, row["step"], row["ritz_cosine_2"]
         ),
@@ -321,7 +321,7 @@ def object_eigenfunctions(
         for kind, f in (("exact", exact), ("learned", learned)):
             columns[f"{kind}_f{i}"] = f
             maps = [
-                (label, _over_positions(f, table.occurs, world.num_positions, objects))
+                (label, _over_positions(f, table.occurs, object_env.num_positions, objects))
                 for label, objects in _EVENTS[name]
             ]
             panels.append((f"{kind} $f_{i}$", maps))
@@ -329,7 +329,7 @@ def object_eigenfunctions(
                 first = maps[0][1]
                 apart = separation(first[first.isfinite()], values[values.isfinite()])
                 row = {
-                    "world": name,
+                    "environment": name,
                     "function": f"f{i}",
                     "kind": kind,
                     "before": maps[0][0],
@@ -354,7 +354,7 @@ def object_eigenfunctions(
     shown.reset()
     spaced = "".join(f" {c}" if c.isupper() else c for c in name).strip().capitalize()
     figure = draw_object_eigenfunctions(
-        object_layout(world.rows),
+        object_layout(object_env.rows),
         panels,
         shown.base_env.render(),
         f"{spaced}: eigenfunctions over the agent's positions",
@@ -390,7 +390,7 @@ def draw_evolution(
     torch.manual_seed(seed)
     env = make_env(name, seed=seed, visits="counts", **_EVOLUTION[name])
     agent = make_agent("dceo", env, eps_frames=frames, dimensions=11, lr=5e-4, **laplacian)
-    grid, reward, snapshots = table_world(env), eigen_reward(agent), {}
+    grid, reward, snapshots = find_table_env(env), eigen_reward(agent), {}
     assert isinstance(grid, GridWorldEnv) and reward is not None
     (out / "evolution.csv").unlink(missing_ok=True)
     log = CSVLog(out / "evolution.csv")

@@ -178,7 +178,7 @@ class LearnedRepresentation(NamedTuple):
     """What :func:`learn_representation` returns.
 
     Attributes:
-        world (TableEnv): the environment; a GridWorldEnv where the config names a map.
+        env (TableEnv): the environment; a GridWorldEnv where the config names a map.
         encoder (TensorDictModule): from ``state_id`` to ``representation``.
         learned (Tensor): f in every state, ``[S, d]``, after Rayleigh-Ritz if configured.
         exact (Tensor): the eigenfunctions of the uniformly random walk, ``[S, d]``; where steps cannot be taken back,
@@ -197,7 +197,7 @@ class LearnedRepresentation(NamedTuple):
             the encoder.
     """
 
-    world: TableEnv
+    env: TableEnv
     encoder: TensorDictModule
     learned: Tensor
     exact: Tensor
@@ -213,7 +213,7 @@ class LearnedRepresentation(NamedTuple):
 def learn_representation(
     config: RepresentationConfig,
     *,
-    world: TableEnv | None = None,
+    env: TableEnv | None = None,
     observations: Tensor | None = None,
     report: Callable[[Row], None] | None = None,
 ) -> LearnedRepresentation:
@@ -240,7 +240,7 @@ def learn_representation(
         config (RepresentationConfig): the run.
 
     Keyword Args:
-        world (TableEnv, optional): an environment whose states can be listed, instead of ``config.map``: the
+        env (TableEnv, optional): an environment whose states can be listed, instead of ``config.map``: the
             :class:`~torchrl_dceo.envs.minigrid.key_and_door.KeyDoorTableEnv` of an object environment, seen in pixels.
         observations (Tensor, optional): what the encoder sees of each state, ``[S, ...]``, in place of what
             ``config.observation`` names.
@@ -256,11 +256,11 @@ def learn_representation(
         >>> result.learned.shape
         torch.Size([10, 3])
     """
-    if world is None:
-        world = find_table(config.map, config.observation)
-    reversible = _reversible(world)
+    if env is None:
+        env = find_table(config.map, config.observation)
+    reversible = _reversible(env)
     pairs = collect_pairs(
-        world,
+        env,
         config.samples,
         starts=config.starts,
         episode_steps=config.episode_steps if reversible or config.starts == "one" else 1,
@@ -268,9 +268,9 @@ def learn_representation(
         repeat=config.repeat,
         seed=config.seed,
     )
-    measure = _Measure(world, pairs, config)
+    measure = _Measure(env, pairs, config)
     if observations is None:
-        observations = world.observe(torch.arange(world.num_states))
+        observations = env.observe(torch.arange(env.num_states))
         if observations.dim() == 4 and config.centre_pixels:
             observations = _standardised(observations, measure.kept.bool())
     torch.manual_seed(config.seed)
@@ -285,11 +285,11 @@ def learn_representation(
         schedule.observe(step, row["outputs_ritz_trace"])
         if report is not None:
             report(row)
-    moments = measure.matrices(state_values(encoder, world).double())[1]
+    moments = measure.matrices(state_values(encoder, env).double())[1]
     solution = None if config.ritz == "none" else _folded(net, measure, pairs, config.ritz)
-    learned = state_values(encoder, world).double()
+    learned = state_values(encoder, env).double()
     return LearnedRepresentation(
-        world,
+        env,
         encoder,
         learned,
         measure.exact,
@@ -303,9 +303,9 @@ def learn_representation(
     )
 
 
-def _reversible(world: TableEnv) -> bool:
+def _reversible(env: TableEnv) -> bool:
     """Whether the uniformly random walk takes every step back as often as it makes it."""
-    walk = world.transition_matrix()
+    walk = env.transition_matrix()
     return bool(((walk - walk.t()).coalesce().values().abs() < 1e-9).all())
 
 
@@ -473,37 +473,37 @@ class _Measure:
 
     kind: Literal["features", "outputs", "none"]
 
-    def __init__(self, world: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
+    def __init__(self, env: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
         d = config.dimensions
-        self.world, self.kind = world, config.ritz
-        starts = possible_starts(world) if config.starts == "uniform" else world._starts
-        self.kept = reachable_states(world.next_state, starts).double()
+        self.env, self.kind = env, config.ritz
+        starts = possible_starts(env) if config.starts == "uniform" else env._starts
+        self.kept = reachable_states(env.next_state, starts).double()
         if d > int(self.kept.sum()):
             raise ValueError(
                 f"dimensions must not exceed the {int(self.kept.sum())} states that can be reached, got {d}"
             )
         # Some beyond d: the cut may go through a subspace.
         more = min(2 * d + 5, int(self.kept.sum()))
-        if isinstance(world, GridWorldEnv):
-            values, functions = exact_eigenfunctions(world, more, rho=self.kept)
+        if isinstance(env, GridWorldEnv):
+            values, functions = exact_eigenfunctions(env, more, rho=self.kept)
         else:
             # A key that is taken stays taken: no even weight of the states is stationary, and the objective's own
             # spectrum, that of all pairs of one step, is the one to compare with.
             states = self.kept.nonzero().flatten()
             spectrum = pair_eigenfunctions(
-                states.repeat_interleave(world.num_actions),
-                world.next_state[states].flatten(),
-                world.num_states,
+                states.repeat_interleave(env.num_actions),
+                env.next_state[states].flatten(),
+                env.num_states,
                 more,
             )
             values, functions = spectrum.eigenvalues, spectrum.eigenfunctions
         self.all_values, self.all_functions = values, functions
         self.eigenvalues, self.exact = values[:d], functions[:, :d]
         self.clusters = self._clustered(self.exact).clusters
-        self.form, self.weights = _quadratic_form(pairs, world.num_states, config.measure)
+        self.form, self.weights = _quadratic_form(pairs, env.num_states, config.measure)
         self.data: PairSpectrum | None = None
         if len(pairs.states.unique()) >= d:
-            self.data = pair_eigenfunctions(*pairs, world.num_states, d, measure=config.measure)
+            self.data = pair_eigenfunctions(*pairs, env.num_states, d, measure=config.measure)
             self.limit = cosine_similarity(
                 self.data.eigenfunctions, self.exact, self.eigenvalues, rho=self.kept
             )
@@ -524,7 +524,7 @@ class _Measure:
         return found[:d], similarity, self._clustered(turned)
 
     def __call__(self, encoder: TensorDictModule, loss: nn.Module) -> Row:
-        learned = state_values(encoder, self.world).double()
+        learned = state_values(encoder, self.env).double()
         similarity = cosine_similarity(learned, self.exact, self.eigenvalues, rho=self.kept)
         share = (self.kept / self.kept.sum()).unsqueeze(-1)
         moments = learned.T @ (learned * share)

@@ -161,7 +161,7 @@ def _coverage(options: argparse.Namespace) -> None:
     draw_curves(rows, "coverage", "Tabular state coverage").savefig(options.out / "coverage.png")
     kept = read_rows(options.out / "visits.csv")
     for env in ("nine_rooms", "maze"):
-        there = [row for row in kept if row["world"] == env]
+        there = [row for row in kept if row["environment"] == env]
         if there:
             grid = make_environment(env, [1], 0, True)
             assert isinstance(grid, GridWorldEnv)
@@ -196,10 +196,10 @@ def _run(
 def _keep_visits(out: Path, env: str, method: str, counts: Tensor) -> None:
     """Visits after 100 episodes, mean over seeds, as a row of a CSV file a state."""
     old = read_rows(out / "visits.csv")
-    rows = [row for row in old if (row["world"], row["method"]) != (env, method)]
+    rows = [row for row in old if (row["environment"], row["method"]) != (env, method)]
     mean, first = counts.double().mean(0).tolist(), counts[0].tolist()
     rows += [
-        {"world": env, "method": method, "state": i, "first_seed": n, "mean": round(m, 3)}
+        {"environment": env, "method": method, "state": i, "first_seed": n, "mean": round(m, 3)}
         for i, (n, m) in enumerate(zip(first, mean, strict=True))
     ]
     write_rows(out / "visits.csv", rows)
@@ -313,7 +313,7 @@ def draw_curves(
     delays: Mapping[str, int] | None = None,
 ) -> Figure:
     """Mean and standard deviation over seeds of each method, a panel an environment; a discovery phase is shaded."""
-    envs = [env for env in _TITLES if any(row["world"] == env for row in rows)]
+    envs = [env for env in _TITLES if any(row["environment"] == env for row in rows)]
     figure = new_figure(3.5 * len(envs) + 1.5, 3.0, title)
     label = {"coverage": "distinct states visited", "eval_return": "return"}[name]
     for axes, env in zip(grid_of_axes(figure, len(envs), len(envs)), envs, strict=True):
@@ -326,7 +326,7 @@ def draw_curves(
                     float(row[f"{name}_std"] or "nan"),
                 )
                 for row in rows
-                if (row["world"], row["method"]) == (env, method)
+                if (row["environment"], row["method"]) == (env, method)
             ]
             delay = (delays or {}).get(env, 0) if method.endswith("two_phase") else 0
             points = [p for p in points if not math.isnan(p[1]) and p[0] > delay]

@@ -206,7 +206,7 @@ def _number_sections(numbers: Numbers, data: dict[str, Any]) -> list[Section]:
         ("result", "Result", join([result_tables(numbers), Markup(_file("result_note.html"))]))
     ]
     charts = {
-        "curves": ("Learning curves", data["worlds"]),
+        "curves": ("Learning curves", data["environments"]),
         "profiles": ("Performance profiles", data["profiles"]),
         "improvement": ("Who beats whom", data["improvement"]),
     }

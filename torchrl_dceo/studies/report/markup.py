@@ -104,7 +104,7 @@ def tag(name: str, *inside: object, **attributes: object) -> Markup:
 
     Examples:
         >>> from torchrl_dceo.studies.report.markup import tag
-        >>> tag("p", "a & b", class_="note", data_world="maze")
+        >>> tag("p", "a & b", class_="note", data_environment="maze")
         '<p class="note" data-world="maze">a &amp; b</p>'
     """
     pairs = [

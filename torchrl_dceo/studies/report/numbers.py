@@ -141,15 +141,17 @@ def chart_data(numbers: Numbers) -> dict[str, Any]:
     logs = _logs(numbers.study.values())
     metrics = [name for name in METRICS if any(_has(run, name) for run in logs)]
     curves = {
-        world: {m: curve for m in metrics if (curve := _curves(agents, m, numbers.repetitions))}
-        for world, agents in numbers.study.items()
+        environment: {
+            m: curve for m in metrics if (curve := _curves(agents, m, numbers.repetitions))
+        }
+        for environment, agents in numbers.study.items()
     }
     return {
-        "worlds": [world for world in numbers.study if curves[world]],
+        "environments": [environment for environment in numbers.study if curves[environment]],
         "agents": numbers.agents,
         "metrics": [{"key": name, "label": METRICS[name]} for name in metrics],
         "curves": curves,
-        "marks": {world: _marks(agents) for world, agents in numbers.study.items()},
+        "marks": {environment: _marks(agents) for environment, agents in numbers.study.items()},
         "profiles": _profiles(numbers),
         "improvement": _improvement(numbers.pairs),
     }
@@ -191,10 +193,10 @@ def _profiles(numbers: Numbers) -> list[dict[str, Any]]:
     found = []
     for kind, text in _KINDS.items():
         measure = f"{kind}_{numbers.headline}"
-        worlds = profiles_of_study(numbers.summaries, measure, numbers.repetitions)
-        if worlds:
+        environments = profiles_of_study(numbers.summaries, measure, numbers.repetitions)
+        if environments:
             shown = {
-                world: {
+                environment: {
                     "levels": _rounded(levels),
                     "agents": {
                         agent: {
@@ -205,9 +207,9 @@ def _profiles(numbers: Numbers) -> list[dict[str, Any]]:
                         for agent, profile in agents.items()
                     },
                 }
-                for world, (levels, agents) in worlds.items()
+                for environment, (levels, agents) in environments.items()
             }
-            found.append({"key": kind, "label": f"{name}, {text}", "worlds": shown})
+            found.append({"key": kind, "label": f"{name}, {text}", "environments": shown})
     return found
 
 
@@ -219,17 +221,17 @@ def _improvement(pairs: Sequence[Improvement]) -> list[dict[str, Any]]:
         label = "Frames to the first goal"
         if kind in _KINDS:
             label = f"{METRICS.get(metric, metric)}, {_KINDS[kind]}"
-        worlds: dict[str, dict[str, dict[str, list[float]]]] = {}
+        environments: dict[str, dict[str, dict[str, list[float]]]] = {}
         for pair in pairs:
             if pair.measure == measure:
-                row = worlds.setdefault(pair.world, {}).setdefault(pair.agent, {})
+                row = environments.setdefault(pair.environment, {}).setdefault(pair.agent, {})
                 row[pair.over] = _rounded([pair.probability, pair.low, pair.high])
-        found.append({"key": measure, "label": label, "worlds": worlds})
+        found.append({"key": measure, "label": label, "environments": environments})
     return found
 
 
-def _logs(worlds: Iterable[Sequence[AgentRuns]]) -> list[Progress]:
-    return [run for agents in worlds for agent in agents for run in agent.seeds.values()]
+def _logs(environments: Iterable[Sequence[AgentRuns]]) -> list[Progress]:
+    return [run for agents in environments for agent in agents for run in agent.seeds.values()]
 
 
 def _has(run: Progress, metric: str) -> bool:
@@ -255,9 +257,9 @@ def representative(runs: Runs, metric: str) -> dict[tuple[str, str], int]:
         {}
     """
     areas: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for (world, agent, seed), folder in sorted(runs.items()):
+    for (environment, agent, seed), folder in sorted(runs.items()):
         if any((folder / name).is_file() for name in _FILES):
-            areas.setdefault((world, agent), []).append((_area(folder, metric), seed))
+            areas.setdefault((environment, agent), []).append((_area(folder, metric), seed))
     return {key: sorted(own)[(len(own) - 1) // 2][1] for key, own in areas.items()}
 
 
@@ -277,13 +279,13 @@ def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
         runs (mapping): the directory of each environment, agent and seed.
         metric (str): by which the seed is chosen.
     """
-    for (world, agent), seed in representative(runs, metric).items():
-        own = folder / world / agent
+    for (environment, agent), seed in representative(runs, metric).items():
+        own = folder / environment / agent
         for old in own.glob("seed_*/*.npz"):
             if old.name in _FILES:
                 old.unlink()
         for name in _FILES:
-            source = runs[world, agent, seed] / name
+            source = runs[environment, agent, seed] / name
             if source.is_file() and source.stat().st_size <= _LARGEST:
                 target = own / f"seed_{seed}" / name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -307,13 +309,15 @@ def learned_pictures(folder: Path, runs: Runs | None, metric: str) -> Markup:
     else:
         places = _kept(folder)
     parts = []
-    for (world, agent, seed), place in places.items():
-        pictures = _pictures(place, f"{agent} in {world}")
+    for (environment, agent, seed), place in places.items():
+        pictures = _pictures(place, f"{agent} in {environment}")
         if pictures:
-            name = f"{agent} in {world}" + (f", seed {seed}" if seed >= 0 else "")
+            name = f"{agent} in {environment}" + (f", seed {seed}" if seed >= 0 else "")
             heading = tag("h3", name)
             inside = join([heading, *pictures])
-            parts.append(tag("div", inside, class_="learned", data_world=world, data_agent=agent))
+            parts.append(
+                tag("div", inside, class_="learned", data_environment=environment, data_agent=agent)
+            )
     return join(parts)
 
 

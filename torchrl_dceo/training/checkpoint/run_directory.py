@@ -178,7 +178,7 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
     Examples:
         >>> from torchrl_dceo.envs import make_env
         >>> from torchrl_dceo.training.checkpoint.run_directory import describe_env
-        >>> describe_env(make_env("NineRooms", slip=0.2))["world"]["slip"]
+        >>> describe_env(make_env("NineRooms", slip=0.2))["settings"]["slip"]
         0.2
     """
     base, transforms = env, []
@@ -188,11 +188,11 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
         base = base.base_env
     if isinstance(base, BatchedEnvBase):
         # Its workers may live in other processes, and some settings of its own depend on the machine.
-        world: dict[str, Any] = {"workers": base.num_workers}
+        settings: dict[str, Any] = {"workers": base.num_workers}
     else:
         # The tables that make a map or a cube; of other environments, how they were made.
         made_from = getattr(base, "_constructor_kwargs", {})
-        world = {**_settings(base), **plain(made_from), "tables": _checksum(base)}
+        settings = {**_settings(base), **plain(made_from), "tables": _checksum(base)}
     return {
         "kind": _kind(base),
         "batch_size": list(env.batch_size),
@@ -201,9 +201,24 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
             for key, spec in base.full_observation_spec.items(True, True)
         },
         "actions": repr(env.full_action_spec[env.action_key].space),
-        "world": world,
+        "settings": settings,
         "transforms": transforms,
     }
+
+
+def _with_present_names(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """Renames what :func:`describe_env` called differently in earlier versions, so that their runs can be resumed."""
+    envs = fingerprint.get("envs")
+    if not isinstance(envs, dict):
+        return fingerprint
+    renamed = {}
+    for name, description in envs.items():
+        if isinstance(description, dict):
+            description = {"settings" if k == "world" else k: v for k, v in description.items()}
+            if description.get("kind") == "SerialWorlds":
+                description["kind"] = "SerialGymEnvs"
+        renamed[name] = description
+    return {**fingerprint, "envs": renamed}
 
 
 def transform_chain(env: TransformedEnv) -> Iterator[Transform]:
@@ -435,6 +450,7 @@ class RunDirectory:
                 )
             notes = ("versions", "checkpoint", "resumed")
             saved = {key: value for key, value in content.items() if key not in notes}
+        saved = _with_present_names(saved)
         # As it comes back from JSON.
         difference = first_difference(saved, json.loads(json.dumps(fingerprint)))
         if difference:

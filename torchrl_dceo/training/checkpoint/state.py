@@ -36,10 +36,10 @@ __all__ = [
     "Resumable",
     "from_tensordict",
     "get_generators",
-    "get_world",
+    "restore_env",
+    "save_env",
     "seed_generators",
     "set_generators",
-    "set_world",
     "to_tensordict",
 ]
 
@@ -59,16 +59,16 @@ class Counters:
     solved: int = 0  # evaluations in a row at the return that counts as solved
 
 
-def get_world(env: EnvBase) -> dict[str, Any]:
+def save_env(env: EnvBase) -> dict[str, Any]:
     """The state of an environment and of its transforms.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
-        >>> from torchrl_dceo.training.checkpoint.state import get_world, set_world
+        >>> from torchrl_dceo.training.checkpoint.state import save_env, restore_env
         >>> env = make_env("NineRooms", seed=0, slip=1.0)
-        >>> saved = get_world(env)
+        >>> saved = save_env(env)
         >>> first = env.rollout(20)["state_id"]
-        >>> set_world(env, saved)
+        >>> restore_env(env, saved)
         >>> bool((env.rollout(20)["state_id"] == first).all())
         True
     """
@@ -76,8 +76,8 @@ def get_world(env: EnvBase) -> dict[str, Any]:
     return {"env": saved, "transforms": dict(env.state_dict())}
 
 
-def set_world(env: EnvBase, state: dict[str, Any]) -> None:
-    """Restores what :func:`get_world` returned."""
+def restore_env(env: EnvBase, state: dict[str, Any]) -> None:
+    """Restores what :func:`save_env` returned."""
     if any(isinstance(buffer, UninitializedBuffer) for buffer in env.buffers()):
         env.reset()  # some transforms, such as CatFrames, make their buffers at the first reset
     env.load_state_dict(state["transforms"])
@@ -208,7 +208,7 @@ class Resumable(ABC):
 
     @property
     @abstractmethod
-    def world(self) -> EnvBase:
+    def current_env(self) -> EnvBase:
         """The environment of the current phase."""
 
     @abstractmethod
@@ -353,8 +353,10 @@ class Resumable(ABC):
             self.metrics.load_state(state["metrics"])
         self.best_return = state.get("best_return")
         # Of an environment that could not be saved the next step is the first of a new episode.
-        carrier = state["carrier"] if saves_state(self.world) else None
-        self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
+        carrier = state["carrier"] if saves_state(self.current_env) else None
+        self._carrier = (
+            None if carrier is None else to_tensordict(carrier, self.current_env.batch_size)
+        )
         self.last_row = dict(state["last_row"])
         self.unevaluated = state.get("unevaluated")  # not in the checkpoints of older versions
         self._set_surroundings(state)
@@ -380,12 +382,12 @@ class Resumable(ABC):
 
     def _surroundings(self) -> dict[str, Any]:
         """What collecting changes besides the agent: environments and random generators."""
-        envs = {name: get_world(env) for name, env in self._envs().items()}
+        envs = {name: save_env(env) for name, env in self._envs().items()}
         return {"envs": envs, "generators": get_generators()}
 
     def _set_surroundings(self, state: dict[str, Any]) -> None:
         for name, env in self._envs().items():
-            set_world(env, state["envs"][name])
+            restore_env(env, state["envs"][name])
         set_generators(state["generators"])
 
     def _envs(self) -> dict[str, EnvBase]:

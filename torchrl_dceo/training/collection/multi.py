@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 from torchrl.collectors import MultiAsyncCollector, MultiSyncCollector
 from torchrl.weight_update import SharedMemWeightSyncScheme
 
-from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerLost, WorkerWorld
+from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerEnvBuilder, WorkerLost
 from torchrl_dceo.training.errors import RunError
 
 __all__ = ["MultiAsyncCollection", "MultiSyncCollection"]
@@ -66,13 +66,13 @@ class MultiSyncCollection(WorkerCollection):
     def _frames_per_batch(self) -> int:
         return self._config.num_workers * self._envs_per_worker * self._config.worker_steps
 
-    def _launch(self, worlds: list[WorkerWorld]) -> None:
+    def _launch(self, envs: list[WorkerEnvBuilder]) -> None:
         # Not waited for by the scheme itself, which would wait for the dead as well.
         self._scheme = SharedMemWeightSyncScheme(sync=False)
         self._threads = torch.get_num_threads()
         with _quick_start():
             self._collector = self._kind(
-                worlds,
+                envs,
                 self._policy,
                 frames_per_batch=self._frames_per_batch(),
                 total_frames=-1,

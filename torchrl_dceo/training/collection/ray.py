@@ -22,7 +22,7 @@ from torchrl.collectors import Collector
 from torchrl.collectors.distributed import RayCollector
 from torchrl.weight_update import _ray
 
-from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerLost, WorkerWorld
+from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerEnvBuilder, WorkerLost
 from torchrl_dceo.training.errors import RunError
 
 __all__ = ["RayCollection"]
@@ -118,7 +118,7 @@ class RayCollection(WorkerCollection):
     _owns_ray = False
     _head: HeadWatch | None = None
 
-    def _launch(self, worlds: list[WorkerWorld]) -> None:
+    def _launch(self, envs: list[WorkerEnvBuilder]) -> None:
         self._connect()
         if self._head is None:
             self._head = HeadWatch()
@@ -129,7 +129,7 @@ class RayCollection(WorkerCollection):
         if config.ray_memory is not None:
             reserved["memory"] = config.ray_memory
         self._collector = RayCollector(
-            worlds,
+            envs,
             self._policy,
             frames_per_batch=self._envs_per_worker * config.worker_steps,
             total_frames=_ENDLESS,

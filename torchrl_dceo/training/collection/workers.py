@@ -31,8 +31,8 @@ __all__ = [
     "StepStamp",
     "WorkerCollection",
     "WorkerEnv",
+    "WorkerEnvBuilder",
     "WorkerLost",
-    "WorkerWorld",
     "with_transforms",
     "worker_seeds",
 ]
@@ -130,7 +130,7 @@ class StepStamp(Transform):
 
 
 @dataclass
-class WorkerWorld:
+class WorkerEnvBuilder:
     """Builds a worker's environments, in the worker: a callable that travels to other processes and machines.
 
     It also sets the worker up: one thread, and random numbers that no other worker draws.
@@ -139,10 +139,10 @@ class WorkerWorld:
         >>> from functools import partial
         >>> import torch
         >>> from torchrl_dceo.envs import make_env
-        >>> from torchrl_dceo.training.collection.workers import WorkerWorld
+        >>> from torchrl_dceo.training.collection.workers import WorkerEnvBuilder
         >>> with torch.random.fork_rng():
-        ...     world = WorkerWorld(partial(make_env, "NineRooms"), 1, torch.Size([4]), seeds=(5, 6))()
-        >>> world.batch_size
+        ...     env = WorkerEnvBuilder(partial(make_env, "NineRooms"), 1, torch.Size([4]), seeds=(5, 6))()
+        >>> env.batch_size
         torch.Size([4])
     """
 
@@ -215,7 +215,7 @@ class WorkerCollection(Collection):
     # What a subclass defines
 
     @abstractmethod
-    def _launch(self, worlds: list[WorkerWorld]) -> None:
+    def _launch(self, envs: list[WorkerEnvBuilder]) -> None:
         """Starts the workers, with ``self._policy``."""
 
     @abstractmethod
@@ -256,12 +256,12 @@ class WorkerCollection(Collection):
         self._newest = 0  # the worker heard last
         self._lost = None
         self._running = True
-        self._launch([self._world(worker) for worker in range(workers)])
+        self._launch([self._env_builder(worker) for worker in range(workers)])
 
-    def _world(self, worker: int) -> WorkerWorld:
+    def _env_builder(self, worker: int) -> WorkerEnvBuilder:
         steps, part = steps_made(self._env), self._streams(worker)
         alone = self._config.num_workers == 1
-        return WorkerWorld(
+        return WorkerEnvBuilder(
             self._worker_env,
             worker,
             self._env.batch_size if alone else torch.Size([len(part)]),
