@@ -41,7 +41,7 @@ def test_bad_settings():
 def test_keys_that_the_buffer_writes_are_refused(key, where):
     entries = {"observations": ["pixels"], "states": [], "steps": []}
     entries[where] = [*entries[where], key]
-    with pytest.raises(ValueError, match="is one that the buffer writes: leave it out"):
+    with pytest.raises(ValueError, match="is written by the buffer: remove it"):
         Columns(**entries)
 
 

@@ -142,7 +142,7 @@ def test_potential_without_flags_ends_nowhere():
 
 
 def test_a_missing_successor_is_named():
-    with pytest.raises(KeyError, match="'successor', which the batch does not hold"):
+    with pytest.raises(KeyError, match="'successor', which the batch does not contain"):
         EigenReward(make_encoder(), 3, successor="successor")(make_batch())
 
 

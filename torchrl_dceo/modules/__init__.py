@@ -1,4 +1,4 @@
-"""Actors, exploration modules and rewards that compose into a TorchRL policy or pipeline."""
+"""Actors, exploration modules, networks and intrinsic rewards, as TensorDict modules."""
 
 from torchrl_dceo.modules.bonus import CountBonus, RNDBonus, RunningMoments, RunningNormalizer
 from torchrl_dceo.modules.centring import Centred, CentringFit
