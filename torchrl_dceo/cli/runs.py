@@ -289,8 +289,8 @@ def diagnose(arguments: Sequence[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(
         prog="dceo diagnose",
-        description="Explores at ε = 1 with the options of a run's newest checkpoint, and with exact parts instead of learned "
-        "ones: goals per 1,000 steps, distinct states, and the loss of each part. Writes diagnosis.csv and "
+        description="Explores at ε = 1 with the options of a run's newest checkpoint, and with exact instead of "
+        "learned parts: goals per 1,000 steps, distinct states, and the loss per part. Writes diagnosis.csv and "
         "diagnosis.png into the run; with --out also the mean over several runs.",
     )
     parser.add_argument("run_dir", nargs="+", help="the directory of a run in a grid or the cube")

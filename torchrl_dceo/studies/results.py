@@ -1,4 +1,4 @@
-"""What a study leaves: logs, figures, tables, where they come from, and a page."""
+"""The results of a study: logs, figures, tables, provenance, and a report page."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from torchrl_dceo.studies.worker import JOB, read_json
 
 __all__ = ["Results", "make_results"]
 
-_LARGEST_TABLE = 1_000_000  # bytes that are copied
-_LONGEST_TABLE = 40  # rows that are shown
+_LARGEST_TABLE = 1_000_000  # largest size of copied files
+_LONGEST_TABLE = 40  # largest number of shown rows
 
 
 @dataclass
 class Results:
-    """What :func:`make_results` wrote.
+    """The files of :func:`make_results`.
 
     Attributes:
-        folder (Path): where.
+        folder (Path): the folder.
         figures (list of Path): of runs of agents, one for each environment.
         images (list of Path): of scripts.
         tables (list of Path): of scripts.
-        page (Path, optional): the report, if it could be made.
+        page (Path, optional): the report, if it could be written.
         missing (list of str): a sentence for each missing item.
     """
 
@@ -52,11 +52,11 @@ class Results:
 
 
 def make_results(study: StudyRun, command: str) -> Results:
-    """Collects the logs of a study's runs, as far as they are, and draws and writes what follows from them.
+    """Collects the logs of a study's runs, finished or not, and writes figures, tables and the report.
 
     Args:
         study (StudyRun): the runs.
-        command (str): what a person types to make it all again.
+        command (str): the command that reproduces everything.
     """
     results = Results(study.folders.results)
     states = study.states()
@@ -80,7 +80,7 @@ def make_results(study: StudyRun, command: str) -> Results:
 def _collect(
     study: StudyRun, states: Mapping[str, RunState], results: Results
 ) -> dict[tuple[str, str, int], Path]:
-    """Puts the logs into the layout of comparisons, in the place of those of an earlier call."""
+    """Copies the logs into the layout of comparisons, replacing those of an earlier call."""
     runs: dict[tuple[str, str, int], Path] = {}
     own = [job for job in study.jobs if job.environment is not None]
     for environment, agent in dict.fromkeys((str(job.environment), str(job.agent)) for job in own):
@@ -96,7 +96,7 @@ def _collect(
         try:
             collect_run(folder, results.folder / str(job.environment), job.agent)
         except (OSError, ValueError, csv.Error) as error:
-            # A damaged log; or defaults that the study leaves alone have changed between two seeds.
+            # A damaged log, or defaults that have changed between two seeds.
             results.missing.append(f"left out: {error}")
             continue
         assert job.seed is not None
@@ -165,7 +165,7 @@ def _described(job: Job, run: RunState, folder: str) -> dict[str, Any]:
 
 
 def _short(path: Path) -> str:
-    """A path as seen from here, if it is beneath."""
+    """A path relative to the current directory, if it is inside."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -219,7 +219,7 @@ def _coverage(folder: Path) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text as Markdown shows it: on one line, without tags of HTML, and without ending a cell of a table.
+    """Escapes text for Markdown tables: one line, no HTML tags, no cell separators.
 
     Examples:
         >>> from torchrl_dceo.studies.results import escaped
