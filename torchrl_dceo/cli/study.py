@@ -168,7 +168,7 @@ def _results(study: StudyRun, options: argparse.Namespace) -> None:
     summary = results.folder / "summary.md"
     if results.figures and summary.is_file():
         print(summary.read_text())
-    for path in [*results.figures, *results.pictures, results.folder / "README.md", results.page]:
+    for path in [*results.figures, *results.images, results.folder / "README.md", results.page]:
         if path is not None:
             print(path)
 

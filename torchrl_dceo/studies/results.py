@@ -45,7 +45,7 @@ class Results:
 
     folder: Path
     figures: list[Path] = field(default_factory=list)
-    pictures: list[Path] = field(default_factory=list)
+    images: list[Path] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
     page: Path | None = None
     missing: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ def _compare(study: StudyRun, results: Results) -> None:
 def _copy(source: Path, target: Path, results: Results) -> None:
     """Images and tables of a script."""
     for path in sorted(source.rglob("*")):
-        known = {".png": results.pictures, ".csv": results.tables}.get(path.suffix)
+        known = {".png": results.images, ".csv": results.tables}.get(path.suffix)
         if known is None or path.stat().st_size > _LARGEST_TABLE:
             continue
         copy = target / path.relative_to(source)
@@ -188,7 +188,7 @@ def _readme(origin: dict[str, Any], results: Results, metrics: Sequence[str]) ->
         reward_free = not any(name.endswith("return") for name in metrics)
         parts.append(_coverage(results.folder) if reward_free else summary.read_text().strip())
     parts += [
-        f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.pictures
+        f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.images
     ]
     for path in results.tables:
         table = _table(path)
@@ -251,7 +251,7 @@ def _page(results: Results, origin: dict[str, Any], runs: dict[tuple[str, str, i
             summary=origin["question"],
             commands=[origin["command"], *origin["commands"]],
             runs=runs or None,
-            pictures=results.pictures,
+            images=results.images,
             tables=[path for path in results.tables if _table(path)],
         )
     except (ImportError, ValueError) as error:

@@ -74,7 +74,7 @@ def position_values(positions: Tensor, values: Tensor) -> PositionValues:
 
 @styled
 def draw_position_values(
-    picture: Tensor,
+    image: Tensor,
     pixels: Tensor,
     values: Tensor,
     path: str | Path,
@@ -115,13 +115,13 @@ def draw_position_values(
     count = values.shape[1]
     if len(titles) != count:
         raise ValueError(f"{count} functions need as many titles, got {len(titles)}")
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     rows = -(-count // min(columns, count))
     # Atari's pixels are wider than tall.
     panel = 3.4 if width > height else 3.4 * 0.85
     figure = new_figure(3.4 * min(columns, count), panel * rows + 0.5, title)
     for i, axes in enumerate(grid_of_axes(figure, count, columns)):
-        axes.imshow((picture.float() * 0.55).to(torch.uint8).numpy(), aspect="auto")
+        axes.imshow((image.float() * 0.55).to(torch.uint8).numpy(), aspect="auto")
         one = values[:, i].double()
         low, middle, high = torch.quantile(one, torch.tensor([0.01, 0.5, 0.99]).double()).tolist()
         spread = max(high - middle, middle - low, 1e-12)
@@ -203,7 +203,7 @@ def object_layout(rows: Sequence[str]) -> Layout:
 def draw_object_eigenfunctions(
     layout: Layout,
     panels: Sequence[tuple[str, Sequence[tuple[str, Tensor]]]],
-    picture: Tensor,
+    image: Tensor,
     title: str,
     note: str = "",
 ) -> Figure:
@@ -222,8 +222,8 @@ def draw_object_eigenfunctions(
         >>> from torchrl_dceo.analysis.figures.positions import draw_object_eigenfunctions, object_layout
         >>> layout = object_layout(["#####", "#K SD", "#####"])
         >>> maps = [("before", torch.arange(4.0)), ("after", -torch.arange(4.0))]
-        >>> picture = torch.zeros(3, 5, 3, dtype=torch.uint8)
-        >>> figure = draw_object_eigenfunctions(layout, [("exact", maps)], picture, "A corridor")
+        >>> image = torch.zeros(3, 5, 3, dtype=torch.uint8)
+        >>> figure = draw_object_eigenfunctions(layout, [("exact", maps)], image, "A corridor")
         >>> [axes.get_title() for axes in figure.axes][:3]
         ['exact · before', 'after', 'environment']
     """
@@ -238,14 +238,14 @@ def draw_object_eigenfunctions(
         limit = max(float(known.abs().max()), 1e-12)
         for i, (axes, (label, values)) in enumerate(zip(own, maps, strict=False)):
             norm = normalize(vmin=-limit, vmax=limit)
-            image = show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
+            mappable = show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
             axes.set_title(f"{name} · {label}" if i == 0 else label, pad=3)
-        bar = figure.colorbar(image, ax=own[len(maps) - 1], shrink=0.85, pad=0.03)
+        bar = figure.colorbar(mappable, ax=own[len(maps) - 1], shrink=0.85, pad=0.03)
         bar.outline.set_visible(False)
         for axes in own[len(maps) :]:
             axes.axis("off")
         if row == 0:
-            own[-1].imshow(picture.numpy(), interpolation="nearest")
+            own[-1].imshow(image.numpy(), interpolation="nearest")
             own[-1].set_title("environment", pad=3)
     if note:
         explain(figure, note)

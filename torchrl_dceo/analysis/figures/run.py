@@ -114,7 +114,7 @@ def draw_rollout(
     values: Tensor | None = None,
     *,
     title: str = "Rollout of an option",
-    pictures: int = 5,
+    images: int = 5,
 ) -> Figure:
     """Draws a rollout as a strip of images: its first step, its last, and some in between.
 
@@ -130,11 +130,11 @@ def draw_rollout(
     Examples:
         >>> from torchrl_dceo.analysis import draw_rollout
         >>> from torchrl_dceo.envs.grid.layouts import parse_layout
-        >>> figure = draw_rollout(parse_layout("S....\\n....."), [0, 1, 2, 3, 4], pictures=3)
+        >>> figure = draw_rollout(parse_layout("S....\\n....."), [0, 1, 2, 3, 4], images=3)
         >>> [axes.get_title() for axes in figure.axes]
         ['step 0', 'step 2', 'step 4']
     """
-    count = min(pictures, len(path))
+    count = min(images, len(path))
     last = len(path) - 1
     steps = [round(i * last / max(1, count - 1)) for i in range(count)]
     frames = rollout_frames(layout, path, values)

@@ -55,7 +55,7 @@ def make_report(
     summary: str,
     commands: Sequence[str],
     runs: Mapping[tuple[str, str, int], Path] | None = None,
-    pictures: Sequence[Path] = (),
+    images: Sequence[Path] = (),
     tables: Sequence[Path] = (),
     out: Path | None = None,
     repetitions: int = 2000,
@@ -106,7 +106,7 @@ def make_report(
     learned = learned_pictures(folder, runs, metric)
     if learned:
         sections.append(("learned", "What was learned", _learned(learned)))
-    sections += _file_sections(folder, pictures, tables)
+    sections += _file_sections(folder, images, tables)
     if not sections:
         raise ValueError(
             f"{folder} holds nothing to show: no logs as <environment>/<agent>/seed_<k>.csv, no image and no table"
@@ -186,7 +186,7 @@ def report_folder(
         title=title or found.title,
         summary=found.summary if summary is None else summary,
         commands=found.commands,
-        pictures=images,
+        images=images,
         tables=tables,
         out=out,
         repetitions=repetitions,
@@ -225,9 +225,9 @@ def _learned(pictures: Markup) -> Markup:
     return join([tag("p", note, class_="note"), tag("div", id="learned-controls"), pictures])
 
 
-def _file_sections(folder: Path, pictures: Sequence[Path], tables: Sequence[Path]) -> list[Section]:
+def _file_sections(folder: Path, images: Sequence[Path], tables: Sequence[Path]) -> list[Section]:
     sections = []
-    shown = [part for path in pictures if (part := _picture(folder, path))]
+    shown = [part for path in images if (part := _picture(folder, path))]
     if shown:
         sections.append(("pictures", "Images", tag("div", *shown, class_="pictures")))
     if tables:
