@@ -33,6 +33,7 @@ from torchrl_dceo.modules import (
 )
 from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import (
+    ConvNet,
     MultiHeadNet,
     StackedNet,
     grid_net,
@@ -138,8 +139,31 @@ def observation_key(env: EnvBase) -> str:
     )
 
 
-def make_network_fn(env: EnvBase, kind: str | Callable[..., nn.Module]) -> NetworkFn:
-    """A maker of networks from their number of outputs, fit for the environment's observation."""
+def make_network_fn(
+    env: EnvBase, config: LearnerConfig, kind: str | Callable[..., nn.Module] | None = None
+) -> NetworkFn:
+    """A maker of networks from their number of outputs, fit for the environment's observation.
+
+    Args:
+        env (EnvBase): the environment.
+        config (LearnerConfig): its ``network`` and ``bf16``.
+        kind (str or callable, optional): in the place of that ``network``.
+    """
+    make = _network_fn(env, config.network if kind is None else kind)
+    if not config.bf16:
+        return make
+
+    def in_bf16(out: int) -> nn.Module:
+        network = make(out)
+        for module in network.modules():
+            if isinstance(module, ConvNet):
+                module.bf16 = True
+        return network
+
+    return in_bf16
+
+
+def _network_fn(env: EnvBase, kind: str | Callable[..., nn.Module]) -> NetworkFn:
     shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
     if kind == "auto":
         kind = "mlp" if len(shape) != 3 else "grid" if min(shape[1:]) < _LARGE_IMAGE else "nature"
@@ -203,7 +227,7 @@ def make_main_learner(
     def network(size: int) -> nn.Module:
         # Not divided by its deviation: what lets a network tell neighbours apart at once keeps it from carrying a rare
         # reward over to them.
-        net = make_network_fn(env, config.network)(size)
+        net = make_network_fn(env, config)(size)
         return centred(net, env, config, scale=config.main_pixel_scale / brightest(env))
 
     if config.main_learner == "rainbow":
@@ -224,7 +248,7 @@ def make_options(
     key, gamma = observation_key(env), option_gamma(config)
 
     def heads(size: int) -> nn.Module:
-        networks = stack(make_network_fn(env, config.network), num_options, size)
+        networks = stack(make_network_fn(env, config), num_options, size)
         return centred(networks, env, config)
 
     chosen: dict[str, Any] = {

@@ -62,6 +62,8 @@ class LearnerConfig(_Checked):
     # Or your own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
     network: str | Callable = "auto"
+    # Convolutional networks multiply in bf16; weights, losses and optimizer stay float32. Ours, for speed; off: the paper.
+    bf16: bool = False
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
     # Ours: the value of the brightest pixel (255, or that of the spec) in the main learner's centred images.
     main_pixel_scale: float = 2.0

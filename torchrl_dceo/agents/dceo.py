@@ -34,7 +34,7 @@ def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, 
     if dimensions is None:
         dimensions = config.num_options + int(config.skip_first)
     kind = config.network if config.encoder is None else config.encoder
-    net = centred(make_network_fn(env, kind)(dimensions), env, config)
+    net = centred(make_network_fn(env, config, kind)(dimensions), env, config)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["representation"])
     successor = "successor" if config.pair_steps == 1 else "later"
     if config.objective == "allo":

@@ -76,7 +76,7 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
     ½ E[(f(s) - f(s'))²] + β E[(f(u)² - 1)(f(v)² - 1) + 2 f(u) f(v)].
     """
     encoder = TensorDictModule(
-        WithConstant(centred(make_network_fn(env, config.network)(1), env, config)),
+        WithConstant(centred(make_network_fn(env, config)(1), env, config)),
         in_keys=[observation_key(env)],
         out_keys=["representation"],
     )

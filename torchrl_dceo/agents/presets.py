@@ -159,7 +159,7 @@ _REPLAY_ROWS = 1_000_000  # both codes
 
 _UNTOUCHED = """
 adam_eps gamma n_steps batch_size loss_function eps_init eps_end
-network main_learner table_step_size option_prob discovery_frames
+network bf16 main_learner table_step_size option_prob discovery_frames
 main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_newest least_barrier
 selection termination encoder option_reward objective option_duration
 num_atoms v_max prioritized priority_alpha priority_beta
