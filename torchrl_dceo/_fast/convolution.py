@@ -63,8 +63,6 @@ def bf16_is_native() -> bool:
     return _onednn is not None and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-
-
 def _small_product(cpuinfo: str) -> int:
     """Multiplications up to which torch's own products are as fast as oneDNN's, whose calls take longer.
 

@@ -197,6 +197,7 @@ class Agent(nn.Module):
         phases (sequence of Phase): what happens when. Default: one phase in which everything learns.
         transforms (sequence of Transform): what the policy needs of the environment, e.g. a primer for its state.
         max_grad_norm (float, optional): clips the norm of the whole gradient.
+        observers (sequence of callables): called with each collected batch.
 
     Attributes:
         made_from (dict or None): the name and settings that :func:`~torchrl_dceo.agents.make_agent` built it from.
@@ -221,6 +222,7 @@ class Agent(nn.Module):
         phases: Sequence[Phase] = (Phase("online"),),
         transforms: Sequence[Transform] = (),
         max_grad_norm: float | None = None,
+        observers: Sequence[Callable[[TensorDictBase], None]] = (),
     ) -> None:
         super().__init__()
         self.policy = policy
@@ -239,6 +241,7 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
+        self.observers = tuple(observers)
         # Of parameters of which the last update computed those of some options only, by the parameter's id.
         self._row_gradients: dict[int, list[Tensor]] = {}
         shifted = any(
@@ -264,12 +267,14 @@ class Agent(nn.Module):
                 )
 
     def collected(self, data: TensorDictBase) -> None:
-        """Anneals ε by the frames of a collected batch; it may wait for the first reward."""
+        """Anneals ε by the frames of a collected batch; it may wait for the first reward. Observers read the batch."""
         explorer, frames = self.explorer, data.numel()
         if isinstance(explorer, TemporallyExtendedExploration) and explorer.waits_for_reward:
             explorer.step(frames, rewarded=bool((data.get(("next", "reward")) != 0).any()))
         else:
             explorer.step(frames)
+        for observe in self.observers:
+            observe(data)
 
     def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
         """One update from a batch of the replay buffer; new priorities are written back if it has priorities."""

@@ -26,7 +26,7 @@ from torchrl_dceo.analysis.spectra.options import (
     solved_option_values,
 )
 from torchrl_dceo.envs import TableEnv
-from torchrl_dceo.modules import EigenReward, OptionExplorationModule
+from torchrl_dceo.modules import DirectedSelection, EigenReward, OptionExplorationModule
 from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.tabular import TabularConfig, run_tabular
 
@@ -199,7 +199,8 @@ def explored(
 ) -> tuple[Tensor, Tensor]:
     """Explores an environment at ε = 1 with option sets that stay as they are, all of them side by side.
 
-    Selection, termination, lengths and the probability of an option are those of ``explorer``, of which a copy is used.
+    Selection, termination, lengths and the probability of an option are those of ``explorer``, of which a copy is used;
+    a :class:`~torchrl_dceo.modules.DirectedSelection`, which belongs to the learned functions, becomes uniform.
 
     Args:
         table_env (TableEnv): the environment; its batch size does not matter.
@@ -266,6 +267,9 @@ def _at_eps_one(explorer: OptionExplorationModule) -> OptionExplorationModule:
     if isinstance(ends, functools.partial) and ends.func is value_termination:
         # The tables hold what an action gains, from which nothing is to be subtracted.
         explorer.termination = value_termination
+    if isinstance(explorer.selection, DirectedSelection):
+        # Its probabilities belong to the learned functions; exact ones have other places and signs.
+        explorer.selection.probabilities.fill_(1 / explorer.num_options)
     return explorer
 
 

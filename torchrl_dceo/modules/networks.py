@@ -56,8 +56,8 @@ class ConvNet(nn.Module, PreparedNetwork):
     (forward) to three quarters (with backward) of the time for the grid network at batch 32. The layers themselves
     run on other devices, inside :mod:`torch.func` transforms (such as :class:`StackedNet`), :func:`torch.compile` and
     autocast, when the pixels need a gradient, and after a layer was replaced, hooked or parametrized. Set
-    ``net.fused = False`` for second derivatives, and ``net.bf16 = True`` to multiply in bf16: all layers but the last in
-    the fused node, as autocast does elsewhere. Weights, their gradients and the output keep their dtype.
+    ``net.fused = False`` for second derivatives, and ``net.bf16 = True`` to multiply in bf16: all layers but the last
+    in the fused node, as autocast does elsewhere. Weights, their gradients and the output keep their dtype.
 
     Images are padded with zeros on the right and at the bottom until the windows of every layer cover every pixel. The
     grid network needs no padding for 3x19x19; without padding it would ignore two of the 13 rows and columns of a
