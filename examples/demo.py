@@ -54,7 +54,7 @@ class Snapshot:
     best: int = 0  # the option that gains most of the range of its function
     path: list[int] = field(
         default_factory=list
-    )  # the main learner's greedy path_axes, without slips
+    )  # the main learner's greedy path, without slips
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What holds a run's options back: how they were learned, or what their discount lets them climb?
+"""Are a run's options limited by learning or by their discount?
 
 For every option of a finished run: how much of its (learned) eigenfunction it climbs, and how much an option that is
 solved exactly on the same function climbs, for several discounts. ``python research/attainable_climb.py <run dir>``.

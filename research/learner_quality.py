@@ -1,4 +1,4 @@
-"""How soon does the main learner carry a rare reward back to the start? Stored data, one loss, several settings.
+"""How fast does the main learner propagate a rare reward to the start? Stored data, one loss, several settings.
 
 Steps of a random walk from anywhere, a goal in some of them, n-step Double DQN and nothing else. For each setting and
 seed: the chance that the greedy policy (with the environment's slips, within 100 steps) reaches a goal from the start,
@@ -28,7 +28,7 @@ parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
 arguments = parser.parse_args()
 
 ENVS, STEPS = 16, 100
-SETTINGS = [  # what a full pixel is in centred pictures (0: not centred), targets (updates between, or τ), averaged
+SETTINGS = [  # the value of a full pixel in centred images (0: not centred), targets (updates between, or τ), averaged
     (0, 250, False),
     (2, 250, False),
     (2, 50, False),

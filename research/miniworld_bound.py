@@ -1,8 +1,8 @@
-"""How much of Four Rooms' ring a picture tells: ``python research/miniworld_bound.py [--views 1] [--distinct-walls]``.
+"""The information in an image of Four Rooms: ``python research/miniworld_bound.py [--views 1] [--distinct-walls]``.
 
-An upper bound for ``miniworld_eigenfunctions.py``: the same network is taught, with supervision, the first two
-eigenfunctions of the floor itself from pictures at random places and headings, and is then measured in the same way.
-What it cannot tell from a picture no objective can teach it.
+An upper bound for ``miniworld_eigenfunctions.py``: the same network learns, with supervision, the first two
+eigenfunctions of the floor from images at random positions and headings, and is evaluated in the same way.
+No objective can do better from these images.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torchrl_dceo.studies.experiments.miniworld_eigenfunctions import (
 )
 from torchrl_dceo.tabular import laplacian_eigenvectors
 
-FINE = 0.25  # m between the places of the pictures, and between those that the eigenfunctions are computed on
+FINE = 0.25  # m between the positions of the images, and between those of the eigenfunctions
 # Of the plane of the two eigenfunctions, which are a pair.
 ANGLES = np.linspace(0, np.pi, 24, endpoint=False)
 
@@ -67,7 +67,7 @@ def floor_eigenfunctions(free: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Draws pictures, teaches, measures."""
+    """Renders images, trains, evaluates."""
     options = arguments()
     tune_process()
     torch.manual_seed(options.seed)

@@ -1,4 +1,4 @@
-"""What makes good options? Exact eigenfunctions, a random walk's data, and one option loss under several settings.
+"""What makes good options? Exact eigenfunctions, data of a random walk, and one option loss with several settings.
 
 For each setting: how much of the range of its eigenfunction an option's greedy policy climbs, mean over ten options and
 all states, after so many updates. Nothing but the options learns, so the settings of their loss are all that differs.
@@ -30,7 +30,7 @@ parser.add_argument("--seed", type=int, default=0)
 arguments = parser.parse_args()
 
 ENVS, OPTIONS = 16, 10
-SETTINGS = [  # steps of a transition, reward, discount, targets (updates between, or τ), pictures centred, averaged
+SETTINGS = [  # steps of a transition, reward, discount, targets (updates between, or τ), images centred, averaged
     *itertools.product((5, 3, 1), ("telescoped",), (0.99,), (250,), (False,), (False,)),
     *itertools.product((5, 1), ("telescoped", "potential"), (0.95,), (50,), (False,), (False,)),
     *itertools.product((1,), ("potential",), (0.99, 0.9), (50,), (False,), (False,)),

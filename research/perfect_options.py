@@ -1,7 +1,7 @@
-"""How often would perfect options reach the goal? Exact eigenfunctions, exact options, and Algorithm 1 at ε = 1.
+"""How often do exact options reach the goal? Exact eigenfunctions, exact options, and Algorithm 1 at ε = 1.
 
-What is left to choose is how many eigenfunctions are followed, and whether in one direction or in both; and it decides
-more than all learning does. ``python research/perfect_options.py results/option_quality/perfect_options.csv``.
+The remaining choices are the number of eigenfunctions and whether to follow them in both directions. They matter
+more than learning. ``python research/perfect_options.py results/option_quality/perfect_options.csv``.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def chance(name: str, number: int, signs: str, prob: float, duration: float) -> 
         option_duration=duration,
     )
     policy = TensorDictSequential(
-        # No main learner: at ε = 1 its action is never taken.
+        # No main learner: at ε = 1 its action is not used.
         TensorDictModule(torch.zeros_like, in_keys=["state_id"], out_keys=["action"]),
         TensorDictModule(
             lambda state: table[state], in_keys=["state_id"], out_keys=["option_action_value"]

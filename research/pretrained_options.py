@@ -1,4 +1,4 @@
-"""Trains the option sets that the package brings along, from random walks without reward, and measures what they do.
+"""Trains the pretrained option sets of the package, from random walks without reward, and measures them.
 
     python research/pretrained_options.py nine_rooms maze escape_room
     python research/pretrained_options.py miniworld_four_rooms --run runs/3d  # those that a run of dceo has learned

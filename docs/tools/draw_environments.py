@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/environments/index.md: ``python docs/tools/draw_environments.py``."""
+"""Draws the figures of docs/environments/index.md: ``python docs/tools/draw_environments.py``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MINIWORLD_ENVS = {
 
 
 def save(name: str, *pictures: Tensor) -> None:
-    """Puts pictures [H, W, 3] of one height side by side, white between them."""
+    """Concatenates images [H, W, 3] of the same height, with white between them."""
     gap = torch.full((pictures[0].shape[0], GAP, 3), 255, dtype=torch.uint8)
     row = [pictures[0]]
     for picture in pictures[1:]:
@@ -82,7 +82,7 @@ def draw() -> None:
 
 
 def shortest(env, goal: int) -> list[int]:
-    """The actions of a shortest way from the start to a state, in an environment whose transitions are a table."""
+    """The actions of a shortest path from the start to a state, in a table-driven environment."""
     start = int(env.reset()["state_id"])
     came: dict[int, tuple[int, int]] = {start: (start, -1)}
     queue = deque([start])
@@ -116,7 +116,7 @@ def film(name: str, env, actions: list[int] | None, steps: int = 60, height: int
 
 
 def films() -> None:
-    """Draws the films: shortest ways where they are known, random actions elsewhere."""
+    """Draws the films: shortest paths where they are known, random actions elsewhere."""
     for name, env_name in (
         ("nine_rooms", "NineRooms"),
         ("maze", "Maze"),
@@ -137,7 +137,7 @@ def films() -> None:
 
 
 def fit(picture: Tensor, height: int) -> Tensor:
-    """Scales a picture [H, W, 3] to a height."""
+    """Scales an image [H, W, 3] to a height."""
     width = round(picture.shape[1] * height / picture.shape[0])
     scaled = Image.fromarray(picture.numpy()).resize((width, height), Image.Resampling.LANCZOS)
     return torch.tensor(list(scaled.tobytes()), dtype=torch.uint8).view(height, width, 3)

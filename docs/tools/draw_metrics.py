@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/how_to/metrics.md: ``python docs/tools/draw_metrics.py``."""
+"""Draws the figures of docs/how_to/metrics.md: ``python docs/tools/draw_metrics.py``."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_spectrum_is_computed_once_for_an_environment_and_again_when_it_change
         module, "exact_eigenfunctions", lambda *a, **k: calls.append(1) or exact(*a, **k)
     )
     trainer = make_trainer(
-        env="NineRoomsTopologySwitch", settings={"room_size": 3, "switch_steps": 5}
+        env_name="NineRoomsTopologySwitch", settings={"room_size": 3, "switch_steps": 5}
     )
     probe = SpectrumProbe()
     probe(trainer), probe(trainer)
@@ -159,7 +159,7 @@ def test_what_has_no_number_is_left_out(known):
 @pytest.mark.parametrize("probe", [SpectrumProbe(), OptionProbe()])
 def test_agents_and_environments_without_such_numbers_give_none(probe):
     assert probe(make_trainer("ddqn")) == {}
-    assert probe(make_trainer(env="EscapeRoom", settings={})) == {}
+    assert probe(make_trainer(env_name="EscapeRoom", settings={})) == {}
 
 
 def test_environments_too_large_for_their_spectrum_are_left_out():

@@ -152,7 +152,7 @@ def make_dceo_two_phase(env: EnvBase, config: DCEOTwoPhaseConfig) -> Agent:
 class DCOConfig(OptionAgentConfig):
     """Settings of ``dco``: one eigenfunction, its options and the main learner."""
 
-    num_options: int = 1  # eigenfunctions followed: one is what the method is
+    num_options: int = 1  # the number of eigenfunctions; the method uses one
     signs: Literal["+", "-", "both"] = "both"  # ours: an option to each end of the eigenfunction
     norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.
     # As in dceo: with 1 two of three seeds never learned Nine Rooms (results/tuning).
@@ -175,7 +175,7 @@ class DCOConfig(OptionAgentConfig):
 
 
 class WithConstant(nn.Module):
-    """A network's output with a 1 put before it: the constant eigenfunction needs no learning.
+    """Prepends a 1 to a network's output: the constant eigenfunction is known.
 
     Examples:
         >>> import torch
@@ -195,9 +195,9 @@ class WithConstant(nn.Module):
 
 
 def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
-    """Builds the agent: as ``dceo``, but f is the first non-constant eigenfunction alone.
+    """Builds the agent: like ``dceo``, but f is only the first non-constant eigenfunction.
 
-    Graph drawing in two dimensions, the first of which is fixed at 1, is the objective of Jinnai et al.:
+    The objective of Jinnai et al. is graph drawing in two dimensions, of which the first is fixed at 1:
     ½ E[(f(s) - f(s'))²] + β E[(f(u)² - 1)(f(v)² - 1) + 2 f(u) f(v)].
     """
     encoder = TensorDictModule(

@@ -1,4 +1,4 @@
-"""Exact spectra, the measures that compare what was learned with them, and the images of a run."""
+"""Exact spectra, metrics that compare learned representations and options with them, and the figures of a run."""
 
 from torchrl_dceo.analysis.figures import save_rollout_gif
 from torchrl_dceo.analysis.figures.curves import Progress, draw_learning_curve, read_progress

@@ -1,4 +1,4 @@
-"""What learned options lose against exact ones: representation, options, data and behaviour, one after the other."""
+"""Compares exploration with learned options and with exact parts: options, representation, data and behaviour."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ PARTS = {
     "exact": "(d) exact f of the whole graph, exact options",
     "ceo": "(e) tabular CEO",
 }
-"""What is compared, from nothing learned to everything known, and how tables and figures name it."""
+"""The compared parts, from nothing learned to everything exact, with their labels in tables and figures."""
 
-# What each step from one part to the next takes away.
+# The loss between one part and the next.
 _LOSSES = {
     "options": ("learned", "solved"),
     "representation": ("solved", "visited"),
@@ -69,7 +69,7 @@ class OptionTables(NamedTuple):
 
     Attributes:
         values (Tensor): the options' action values, ``[S, N, A]``.
-        known (Tensor): bool ``[S, N]``; where false the option takes a uniformly random action.
+        known (Tensor): bool ``[S, N]``; if false the option takes a uniformly random action.
     """
 
     values: Tensor
@@ -88,27 +88,27 @@ def option_tables(
     reward_free: bool = False,
     weighted: bool = False,
 ) -> dict[str, OptionTables]:
-    r"""Returns the option sets that are compared: learned, and exact in one part after the other.
+    r"""Returns the compared option sets: learned, and with more and more exact parts.
 
-    Exact options are solved on the true moves, slips included, one step at a time, with the agent's discount and the
+    Exact options are solved on the true dynamics, slips included, for single steps, with the agent's discount and the
     reward :math:`f_i(s') - f_i(s)`; the modes ``"telescoped"`` and ``"potential"`` have the same policies. Where
-    options learn over n steps, these are the options of the same reward without the dependence on n. Reaching a goal
+    options learn over n steps, these are the options of the same reward for single steps. Reaching a goal
     ends them, unless they were learned without reward.
 
-    The visited graph is that of the states with ``visits > 0``: a move out of it counts as staying, and in a state
+    The visited graph consists of the states with ``visits > 0``: a move out of it counts as staying, and in a state
     outside an option takes a uniformly random action.
 
     Args:
         table_env (TableEnv): the environment.
-        reward (EigenReward): the agent's: which eigenfunctions its options follow, and their discount.
+        reward (EigenReward): the agent's reward, which defines the eigenfunctions of the options and their discount.
         representation (Tensor): the learned f, ``[S, d]``.
         option_values (Tensor): the learned values, ``[S, N, A]``.
-        visits (Tensor): how often each state was visited, ``[S]``.
+        visits (Tensor): the number of visits of each state, ``[S]``.
 
     Keyword Args:
         gamma (float, optional): the options' discount. Default: that of ``reward``.
-        reward_free (bool): whether the options were learned without reward: goals end nothing. Default: ``False``.
-        weighted (bool): whether a state counts as often as it was visited in (c), and not all alike. Default:
+        reward_free (bool): options were learned without reward, so goals do not end them. Default: ``False``.
+        weighted (bool): weight the states by their visits in (c), instead of uniformly. Default:
             ``False``.
 
     Returns:
@@ -133,7 +133,7 @@ def option_tables(
     terminal = torch.zeros_like(table_env._is_goal) if reward_free else table_env._is_goal
     seen = visits.to(moves.device) > 0
     followed = followed_eigenfunctions(reward, representation).double()
-    # Of values Q + f(s) what an action gains is Q.
+    # Values Q + f(s): the gain of an action is Q.
     offset = followed.unsqueeze(-1) if reward.mode == "potential" else 0.0
     known = torch.ones_like(followed, dtype=torch.bool)
 
@@ -143,7 +143,7 @@ def option_tables(
         values = solved_option_values(
             f, within, gamma=gamma, slip=table_env.slip, terminal=terminal
         )
-        # An option without a function of its own: the graph has fewer.
+        # The graph has fewer eigenfunctions than options.
         return OptionTables(values, inside.unsqueeze(-1) & (f != 0).any(0))
 
     def exact(inside: Tensor, weights: Tensor) -> OptionTables:
@@ -167,7 +167,7 @@ def option_tables(
 
 
 class _Walk(TableEnv):
-    """The states and moves of an environment, for any number of walkers, without its images."""
+    """The states and moves of an environment, for any batch size, without images."""
 
     def __init__(self, table_env: TableEnv, batch_size: int, seed: int) -> None:
         super().__init__(
@@ -183,7 +183,7 @@ class _Walk(TableEnv):
         )
 
     def observe(self, state_ids: Tensor) -> Tensor:
-        """The number of the state."""
+        """The observation: the index of the state."""
         return state_ids.unsqueeze(-1).float()
 
 
@@ -197,10 +197,10 @@ def explored(
     repeats: int = 10,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Explores an environment at ε = 1 with option sets that stay as they are, all of them side by side.
+    """Explores an environment at ε = 1 with fixed option sets, all of them in one batch.
 
-    Selection, termination, lengths and the probability of an option are those of ``explorer``, of which a copy is used;
-    a :class:`~torchrl_dceo.modules.DirectedSelection`, which belongs to the learned functions, becomes uniform.
+    Selection, termination, duration and the probability of options are those of ``explorer``, which is copied; a
+    :class:`~torchrl_dceo.modules.DirectedSelection` becomes uniform, because it depends on the learned functions.
 
     Args:
         table_env (TableEnv): the environment; its batch size does not matter.
@@ -210,7 +210,7 @@ def explored(
     Keyword Args:
         steps (int): of each walk. Default: 10,000.
         repeats (int): R, walks with each option set. Default: 10.
-        seed (int): of the walks; the global generators stay as they are. Default: 0.
+        seed (int): seed of the walks; the global generators are not changed. Default: 0.
 
     Returns:
         ``(goals, states)``, float64 ``[V, R]`` each: goals reached per 1,000 steps, and distinct states seen.
@@ -251,7 +251,7 @@ def explored(
             guess = torch.rand_like(shown)
             shown = torch.where(known[which, state].unsqueeze(-1), shown, guess)
             step.set(explorer.action_value_key, shown)
-            # At ε = 1 no action of a main learner is ever taken.
+            # At ε = 1 no action of a main learner is used.
             step.set(explorer.action_key, torch.zeros_like(state))
             now, step = env.step_and_maybe_reset(explorer(step))
             seen[each, now.get(("next", "state_id"))] = True
@@ -265,7 +265,7 @@ def _at_eps_one(explorer: OptionExplorationModule) -> OptionExplorationModule:
     explorer.eps.fill_(1.0)
     ends = explorer.termination
     if isinstance(ends, functools.partial) and ends.func is value_termination:
-        # The tables hold what an action gains, from which nothing is to be subtracted.
+        # The tables contain gains already, so nothing is subtracted.
         explorer.termination = value_termination
     if isinstance(explorer.selection, DirectedSelection):
         # Its probabilities belong to the learned functions; exact ones have other places and signs.
@@ -288,9 +288,9 @@ def diagnose(
     repeats: int = 10,
     seed: int = 0,
 ) -> Diagnosis:
-    """Explores at ε = 1 with what was learned, and with its parts replaced by exact ones; nothing learns meanwhile.
+    """Explores at ε = 1 with the learned options, and with parts replaced by exact ones, without further learning.
 
-    Besides, tabular CEO explores for as many steps, from nothing, with its own settings
+    In addition, tabular CEO explores for as many steps, from scratch, with its own settings
     (:class:`~torchrl_dceo.tabular.TabularConfig` at ε = 1).
 
     Args:
@@ -334,7 +334,7 @@ def diagnose(
         torch.manual_seed(seed)
         config = TabularConfig(total_steps=steps, eps=1.0, log_period=steps, eval_period=steps)
         counts = run_tabular("ceo", walk, config).get("counts")
-    # Nothing starts on a goal, so that a goal's visits are the times that it was reached.
+    # No episode starts at a goal, so the visits of a goal are the times that it was reached.
     reached = counts[:, walk._is_goal].sum(-1).double() * 1000 / steps
     return Diagnosis(
         goals={**dict(zip(tables, goals, strict=True)), "ceo": reached},
@@ -347,14 +347,14 @@ def diagnose(
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What :func:`diagnose` returns: one value of each measure for each repeat (or run) and part.
+    """The result of :func:`diagnose`: one value of each metric for each repeat (or run) and part.
 
     Attributes:
         goals (mapping of str to Tensor): goals per 1,000 steps of each part, float64 ``[R]``.
         states (mapping of str to Tensor): distinct states seen, float64 ``[R]``.
         steps (int): of each walk.
-        num_states (int): how many states can be reached.
-        num_visited (int): how many the agent had visited when it was diagnosed.
+        num_states (int): the number of reachable states.
+        num_visited (int): the number of states visited in training.
 
     Examples:
         >>> import torch
@@ -373,7 +373,7 @@ class Diagnosis:
 
     @classmethod
     def pooled(cls, each: Sequence[Diagnosis], name: str = "") -> Diagnosis:
-        """Returns that of several runs, each run with the mean of its repeats as one value."""
+        """Combines the diagnoses of several runs; each run's value is the mean of its repeats."""
         if not each:
             raise ValueError("pooled needs at least one diagnosis, got none")
         means = [
@@ -391,16 +391,16 @@ class Diagnosis:
         return _mean(getattr(self, measure)[part])
 
     def loss(self, what: str, measure: str = "goals") -> tuple[float, float]:
-        """Returns what ``"options"``, ``"representation"``, ``"data"`` or ``"behaviour"`` loses, and half its interval.
+        """Returns the loss due to ``"options"``, ``"representation"``, ``"data"`` or ``"behaviour"``, and its error.
 
-        ``data`` is what the part of the graph that was not visited yet would be worth, ``behaviour`` what tabular CEO
-        gains by updating its options while it explores.
+        ``data`` is the loss due to unvisited parts of the graph, ``behaviour`` the gain of tabular CEO from
+        updating its options while it explores.
         """
         low, high = (self.mean(part, measure) for part in _LOSSES[what])
         return high[0] - low[0], math.hypot(low[1], high[1])
 
     def table(self) -> str:
-        """Returns one line a part: goals and states with their intervals, and the share of (c)."""
+        """Returns one line per part: goals and states with their intervals, and the share of (c)."""
         width = max(map(len, PARTS.values()))
         lines = [f"{'':{width}}  goals per 1,000 steps    states of {self.num_states}"]
         for part, label in PARTS.items():
@@ -434,7 +434,7 @@ class Diagnosis:
         )
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a CSV of one row for each part and value; :func:`read_diagnosis` reads it."""
+        """Writes a CSV with one row per part and value; :func:`read_diagnosis` reads it."""
         target = Path(path)
         with target.open("w", newline="") as file:
             rows = csv.writer(file)
@@ -455,7 +455,7 @@ def _mean(values: Tensor) -> tuple[float, float]:
 
 
 def read_diagnosis(path: str | os.PathLike[str]) -> Diagnosis:
-    """Reads what :meth:`Diagnosis.write` wrote.
+    """Reads a file of :meth:`Diagnosis.write`.
 
     Examples:
         >>> import pathlib, tempfile, torch
@@ -485,7 +485,7 @@ def read_diagnosis(path: str | os.PathLike[str]) -> Diagnosis:
 
 @styled
 def draw_diagnosis(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Path:
-    """Draws both measures of all parts, every value as a dot and the mean with its interval as a bar.
+    """Draws both metrics of all parts: every value as a dot, the mean as a bar with its interval.
 
     Args:
         diagnosis (Diagnosis): from :func:`diagnose`.

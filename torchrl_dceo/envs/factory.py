@@ -1,4 +1,4 @@
-"""``make_env``: any environment by its name, with the transforms that the recipes need."""
+"""``make_env``: builds any environment by its name, with the transforms that the recipes need."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _RECIPE = "_torchrl_dceo_recipe"
 _MAP_CHARACTERS = set("#. SGX\n")
 # Half of the million frames of the grid recipes; the paper says "a certain number".
 _SWITCH_STEPS = 500_000
-# Given by make_env, or no setting of an environment.
+# Arguments of make_env itself, or not settings of an environment.
 _NOT_SETTINGS = {"self", "batch_size", "seed", "device", "layout", "layouts"}
 _NOT_MINIGRID = {"rows", "mission", "actions", "observation", "render_tile_size"}
 
@@ -60,7 +60,7 @@ class _Entry(NamedTuple):
 
 
 def _settings_of(kind: type) -> set[str]:
-    """The names that a constructor accepts, its bases' where it passes ``**kwargs`` on to them."""
+    """The argument names of a constructor, and of its bases if it passes ``**kwargs`` on to them."""
     names: set[str] = set()
     for base in kind.__mro__:
         if "__init__" not in vars(base) or not base.__module__.startswith("torchrl_dceo"):
@@ -101,7 +101,7 @@ def _side_by_side(
     parallel: bool,
     serial: type[SerialEnv] = SerialEnv,
 ) -> EnvBase:
-    """Environments that cannot batch themselves: one as it is, several in this process or in one each."""
+    """Unbatched environments: a single one, or several in this process or in separate processes."""
     if not batch_size:
         return make()
     if len(batch_size) > 1:
@@ -110,7 +110,7 @@ def _side_by_side(
 
 
 def _minigrid(name: str) -> _Entry:
-    # MiniGrid takes a second to import: only when one of its environments is requested.
+    # MiniGrid takes a second to import, so it is imported only when needed.
     from torchrl_dceo.envs.minigrid import ENVIRONMENTS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
@@ -152,7 +152,7 @@ def _gym_id(name: str) -> str:
 
 
 def _atari(name: str) -> _Entry:
-    # ale-py is only imported when a game is requested.
+    # ale-py is imported only when a game is requested.
     from torchrl_dceo.envs.atari import rom_path
     from torchrl_dceo.envs.atari.env import AtariEnv, PlayerRecord
 
@@ -164,13 +164,13 @@ def _atari(name: str) -> _Entry:
     ) -> EnvBase:
         if not vector:
             if num_threads:
-                raise ValueError(f"num_threads={num_threads} has no use without vector=True")
+                raise ValueError(f"num_threads={num_threads} has no effect without vector=True")
             return AtariEnv(game, batch_size=batch_size, **settings)
         from torchrl_dceo.envs.atari.vector import AtariVectorEnv
 
         for setting in ("positions", "ram", "life_ends"):
             if settings.pop(setting, None):
-                raise ValueError(f"vector=True does not offer {setting}: leave it out")
+                raise ValueError(f"vector=True does not support {setting}: remove it")
         return AtariVectorEnv(game, batch_size=batch_size, num_threads=num_threads, **settings)
 
     def records(env: EnvBase) -> list[RowTransform]:
@@ -209,7 +209,7 @@ def list_envs() -> list[str]:
 
 
 def env_settings(name: str | Path | Layout) -> list[str]:
-    """Returns the settings that an environment accepts in :func:`make_env`, besides those of all environments.
+    """Returns the settings specific to an environment of :func:`make_env`.
 
     Examples:
         >>> from torchrl_dceo.envs import env_settings
@@ -251,11 +251,11 @@ def _find_entry(name: str | Path | Layout) -> _Entry:
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """What :func:`make_env` built an environment from.
+    """The arguments with which :func:`make_env` built an environment.
 
     Args:
-        made_from (dict): its name (or map) and settings.
-        seed (int, optional): the one that it was built with.
+        made_from (dict): the name (or map) and the settings.
+        seed (int, optional): its seed.
 
     Examples:
         >>> from torchrl_dceo.envs import env_recipe, make_env
@@ -270,7 +270,7 @@ class EnvRecipe:
     seed: int | None
 
     def build(self, offset: int = 0, **changes: Any) -> TransformedEnv:
-        """Builds another one like it.
+        """Builds another such environment.
 
         Args:
             offset (int): added to the seed.
@@ -283,9 +283,9 @@ class EnvRecipe:
 
 
 def env_recipe(env: EnvBase) -> EnvRecipe | None:
-    """What an environment was built from, if :func:`make_env` built it; transforms may have been added since."""
+    """The recipe of an environment built by :func:`make_env`, also with further transforms; else ``None``."""
     while True:
-        # Not as an attribute: an environment passes those that it lacks on to its base, or to its workers.
+        # Not via getattr: an environment forwards missing attributes to its base, or to its workers.
         recipe = env.__dict__.get(_RECIPE)
         if recipe is not None or not isinstance(env, TransformedEnv):
             return recipe
@@ -296,10 +296,10 @@ EnvKind = Literal["grid", "cube", "3d", "atari"]
 
 
 def env_kind(env: EnvBase | str | Path | Layout) -> EnvKind:
-    """Returns what the paper's settings differ by: ``"cube"``, ``"3d"``, ``"atari"``, or ``"grid"`` for all others.
+    """Returns the kind of environment in the paper's settings: ``"cube"``, ``"3d"``, ``"atari"``, or else ``"grid"``.
 
     Args:
-        env (EnvBase, str, Path or Layout): an environment of :func:`make_env`, or what it is built from. One of your
+        env (EnvBase, str, Path or Layout): an environment of :func:`make_env`, or its name or map. One of your
             own counts as a grid.
 
     Examples:
@@ -344,7 +344,7 @@ def make_env(
             :func:`~torchrl_dceo.envs.gym.make_gym_env`.
 
     Keyword Args:
-        batch_size (int or Sequence[int]): how many environments; ``()`` for one without batch
+        batch_size (int or Sequence[int]): the number of environments; ``()`` for one without batch
             dimension. Object environments: one dimension at most. Default: ``()``.
         seed (int, optional): by default drawn from torch's global generator.
         device (torch.device or str): Default: ``"cpu"``.
@@ -357,9 +357,9 @@ def make_env(
         **settings: the environment's own, see :func:`env_settings`: ``slip``, ``max_steps``, ``coverage`` (no
             reward and no goal) for all of them; ``observation``, ``tile_size``, ``goal_visible``, ``goals``,
             ``starts`` for grids; ``room_size``, ``switch_steps``, ``max_depth``, ``num_obstacles``, …;
-            ``parallel=True`` runs object environments in processes of their own. Of Atari games, those of
+            ``parallel=True`` runs object environments in separate processes. For Atari games, those of
             :class:`~torchrl_dceo.envs.atari.env.AtariEnv`; ``clip_rewards`` (default ``True``: to [-1, 1] for
-            learning, while ``episode_reward`` stays true); ``vector=True`` for ALE's threads, see
+            learning; ``episode_reward`` is not clipped); ``vector=True`` for ALE's threads, see
             :class:`~torchrl_dceo.envs.atari.vector.AtariVectorEnv`, with ``num_threads``.
 
     Examples:

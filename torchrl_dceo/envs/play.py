@@ -29,7 +29,7 @@ _KEYS = {
 }
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _QUIT = ("q", "escape")
-# Letters beside the colours, so that nothing depends on telling colours apart.
+# Letters in addition to colours, for people who cannot distinguish them.
 _LETTERS = {
     "agent": "@ ",
     "agent_with_key": "@k",
@@ -45,7 +45,7 @@ _LETTERS = {
 
 
 def draw_ansi(grid_env: MiniGridMapEnv) -> str:
-    """Returns the environment as coloured text, two characters a cell, with the goal even if it is hidden.
+    """Returns the environment as coloured text, two characters per cell, goal included even if it is hidden.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import EscapeRoom
@@ -72,7 +72,7 @@ def _ansi_cell(kind: str) -> str:
 
 
 def decode_keys(chunk: str) -> list[str]:
-    """Splits what a terminal sent into keys: letters, ``up``, ``right``, ``down``, ``left``, ``escape``.
+    """Splits terminal input into keys: letters, ``up``, ``right``, ``down``, ``left``, ``escape``.
 
     Examples:
         >>> from torchrl_dceo.envs.play import decode_keys
@@ -96,14 +96,14 @@ def play(
 
     Args:
         env (gym.Env): one of the environments, wrapped or not.
-        keys (Iterable[str]): as :func:`decode_keys` names them.
-        show (Callable): called with one line of text whenever there is something new to see.
+        keys (Iterable[str]): keys as returned by :func:`decode_keys`.
+        show (Callable): called with one line of text after every change.
 
     Keyword Args:
-        seed (int, optional): of the first episode.
+        seed (int, optional): seed of the first episode.
 
     Returns:
-        The return of each episode that was begun.
+        The return of each started episode.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import FourRooms
@@ -149,14 +149,14 @@ def play(
 
 
 def _terminal_keys() -> Generator[str, None, None]:
-    """Keys as they are pressed, without waiting for a return."""
+    """Reads keys as they are pressed, without waiting for Enter."""
     import termios
     import tty
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setcbreak(descriptor, termios.TCSANOW)  # keeps what was typed while we started
+        tty.setcbreak(descriptor, termios.TCSANOW)  # keeps keys that were typed during the start
         while chunk := os.read(descriptor, 64):
             yield from decode_keys(chunk.decode(errors="ignore"))
     finally:
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cannot open a window ({error}): leave out --window", file=sys.stderr)
         return 2
     finally:
-        keys.close()  # gives the terminal back
+        keys.close()  # restores the terminal
         env.close()
     return 0
 

@@ -1,4 +1,4 @@
-"""Measures of what was learned, taken at every evaluation, on environments whose states can be listed."""
+"""Metrics of the representation and the options, computed at every evaluation in environments with a state table."""
 
 from __future__ import annotations
 
@@ -82,22 +82,22 @@ def option_actor(agent: Agent) -> OptionQValueActor | None:
 
 
 class SpectrumProbe:
-    r"""How close the representation is to the exact eigenfunctions, and how orthonormal.
+    r"""Similarity of the representation to the exact eigenfunctions, and its orthonormality.
 
-    Of the outputs that the options follow (and the constant one before them) it reports
+    For the outputs that the options follow (and the constant one before them) it reports
 
-    - ``cosine_similarity``: mean :math:`|\cos|` with the eigenfunctions of the uniformly random walk, all states
-      alike;
-    - ``subspace_similarity``: the same, with whole subspaces compared where an eigenvalue repeats;
-    - ``orthogonality_error``: :math:`\|E[f f^\top] - I\|`, the Frobenius norm, over the states as often as they were
-      visited;
+    - ``cosine_similarity``: mean :math:`|\cos|` with the eigenfunctions of the uniformly random walk, with uniform
+      state weights;
+    - ``subspace_similarity``: the same, comparing subspaces for repeated eigenvalues;
+    - ``orthogonality_error``: :math:`\|E[f f^\top] - I\|`, the Frobenius norm, with states weighted by
+      their visits;
     - ``feature_correlation``: the mean magnitude of the off-diagonal cosines of :math:`E[f f^\top]`: orthogonality
-      whatever the scale of f, for objectives that do not fix it.
+      independent of the scale of f, for objectives that do not fix it.
 
-    With Rayleigh-Ritz, whose functions keep their places, they are compared in the order of their own eigenvalues.
+    With Rayleigh-Ritz, whose functions keep their positions, they are compared in the order of their eigenvalues.
 
     Args:
-        max_states (int): larger environments are left out, as their exact spectrum takes too long. Default: 2000.
+        max_states (int): larger environments are skipped, because their exact spectrum takes too long. Default: 2000.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -112,7 +112,7 @@ class SpectrumProbe:
 
     def __init__(self, max_states: int = 2000) -> None:
         self.max_states = max_states
-        # The last environment's spectrum: environments that change have a new one.
+        # The last computed spectrum; a changed environment needs a new one.
         self._exact: tuple[Tensor, int, Tensor, Tensor] | None = None
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
@@ -125,7 +125,7 @@ class SpectrumProbe:
         d = min(learned.shape[1], int(kept.sum()))
         values, exact = self._spectrum(table_env, d, kept)
         similarity = cosine_similarity(learned[:, :d], exact, values, rho=kept)
-        # Beyond these no option looks. Cut only now: a repeated eigenvalue may lie across the end.
+        # The options use no others. Cut only here: a repeated eigenvalue may include functions beyond the end.
         used = min(d, reward.num_options + int(reward.skip_first))
         error, correlation = _orthogonality(learned[:, :used], _visits(trainer, table_env, kept))
         return {
@@ -148,7 +148,7 @@ class SpectrumProbe:
 
 
 def _ascending(reward: EigenReward) -> Tensor | slice:
-    """The order of the learned functions' eigenvalues, where Ritz knows them; else as they are."""
+    """The learned functions' order by eigenvalue, if Ritz estimates them; else the given order."""
     for module in reward.encoder.modules():
         if isinstance(module, RayleighRitz) and module.solved:
             return module.eigenvalues.argsort()
@@ -158,12 +158,12 @@ def _ascending(reward: EigenReward) -> Tensor | slice:
 class OptionProbe:
     r"""How well the eigenoptions climb: see :func:`~torchrl_dceo.analysis.option_climb`.
 
-    - ``option_climb``: the share of the range of its eigenfunction that an option's greedy policy climbs, mean over
+    - ``option_climb``: the share of the eigenfunction's range that an option's greedy policy climbs, mean over
       options and states; ``option_climb_1``, … for each option;
-    - ``option_climb_start``: the same from the starts of the environment (left out where no option has anything to
-      climb from there);
-    - ``option_climb_best``: the same for the highest state on the way, so that a policy that passes the top and
-      leaves it shows;
+    - ``option_climb_start``: the same from the starts of the environment (without options that are already at their
+      maximum there);
+    - ``option_climb_best``: the same for the highest state on the path, which differs if a policy passes the maximum
+      without staying there;
     - ``option_return``: the undiscounted return :math:`f_i(\text{end}) - f_i(s)`, mean over options and states.
 
     Examples:
@@ -198,12 +198,12 @@ class OptionProbe:
 
 
 class SkillProbe:
-    r"""How much of their own reward the skills of DIAYN and CIC get.
+    r"""The return of the skills of DIAYN and CIC.
 
     - ``option_return``: the sum of :math:`\log q(z|s') - \log p(z)` over as many steps as an option lasts on average,
-      along the greedy policy of skill z, without slips; mean over skills and states. Chance is 0, and with N skills
-      that are told apart perfectly it is D log N. For CIC, q is that of the contrastive scores of the transition
-      (s, s'), and the entropy of the particles, the same for all skills, is left out.
+      along the greedy policy of skill z, without slips; mean over skills and states. Chance is 0, and with N perfectly
+      distinguished skills it is D log N. For CIC, q is that of the contrastive scores of the transition
+      (s, s'), and the particle entropy, which is the same for all skills, is not included.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -244,7 +244,7 @@ class SkillProbe:
 def _step_rewards(
     reward: DIAYNReward | CICReward, table_env: TableEnv, following: Tensor
 ) -> Tensor:
-    """What skill z gets in each state for the step to ``following[s, z]``: ``[S, N]``."""
+    """The reward of skill z in each state for the step to ``following[s, z]``: ``[S, N]``."""
     if isinstance(reward, DIAYNReward):
         logits = state_values(reward.discriminator, table_env)
         return (logits.log_softmax(-1) + math.log(logits.shape[-1])).gather(0, following)
@@ -259,7 +259,7 @@ def _step_rewards(
 def diagnose_run(
     run_dir: str | os.PathLike[str], env: EnvBase | None = None, **settings: Any
 ) -> Diagnosis:
-    """Diagnoses what a run has learned, from its newest checkpoint: see :func:`~torchrl_dceo.analysis.diagnose`.
+    """Diagnoses the options of a run, from its newest checkpoint: see :func:`~torchrl_dceo.analysis.diagnose`.
 
     Args:
         run_dir (path-like): the directory of a run in a grid or the cube, of an agent whose options follow
@@ -314,7 +314,7 @@ def diagnose_run(
 
 
 def _visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
-    """How often each state was visited in training, discovery included."""
+    """The visits of each state in training, discovery included."""
     envs = Checkpoints(run_dir / "checkpoints").load_latest()["envs"]
     tables = [
         table
@@ -327,13 +327,13 @@ def _visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
 
 
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
-    """Stores what the images of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
+    """Stores the data for the figures of a run; see :func:`~torchrl_dceo.analysis.save_analysis`.
 
     The visits are those of training, discovery included. In a first-person environment the top view and a video of an
     option are stored too, see :func:`~torchrl_dceo.analysis.figures.birds_eye_figures.save_first_person`.
 
     Args:
-        trainer (Trainer): whose run is over, or at any moment of it.
+        trainer (Trainer): the trainer, during or after its run.
         run_dir (Path): the run's directory.
 
     Returns:
@@ -361,7 +361,7 @@ def _count_tables(trainer: Trainer) -> Iterator[Tensor]:
     seen = set()
     for env in (trainer.env, trainer.discovery_env):
         counts = None if env is None else find_transform(env, StateCounts)
-        # Environments may count in one table, which must not count twice.
+        # Environments may share one table, which must be added only once.
         if counts is not None and counts.counts.data_ptr() not in seen:
             seen.add(counts.counts.data_ptr())
             yield counts.counts

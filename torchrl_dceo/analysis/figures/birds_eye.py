@@ -1,4 +1,4 @@
-"""What a first-person agent has learned, seen from above: values over the floor plan, and the ways of options."""
+"""Top views of first-person environments: values over the floor plan, and the paths of options."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _IMAGES_PER_PASS = 64
 
 @dataclass(frozen=True)
 class BirdsEye:
-    """Values on a square grid of positions, all with the same heading, and ways over the same floor.
+    """Values on a square grid of positions with the same heading, and paths on the same floor.
 
     Attributes:
         walls (np.ndarray): both ends (x, z) of each wall, ``[W, 2, 2]``.
-        free (np.ndarray): which points of the grid an agent can stand on, bool ``[I, J]``, by x and z.
+        free (np.ndarray): the points of the grid where an agent can be, bool ``[I, J]``, by x and z.
         positions (np.ndarray): those points, ``[P, 2]``, in the order of ``free``.
         heading (float): in radians; 0 looks towards larger x, π/2 towards smaller z.
-        values (np.ndarray): what was evaluated there, ``[P, d]``; d may be 0.
-        followed (np.ndarray, optional): the function that each of N options climbs, ``[P, N]``.
-        ways (np.ndarray, optional): ``[N, T + 1, 2]``, where each of N options went.
-        reach (np.ndarray, optional): ``[M, N]``, metres that each option leads away from each of M places.
-        walk_reach (np.ndarray, optional): ``[M]``, metres that random walks of the same length lead away.
+        values (np.ndarray): the values at the positions, ``[P, d]``; d may be 0.
+        followed (np.ndarray, optional): the function that each of N options follows, ``[P, N]``.
+        ways (np.ndarray, optional): the paths of N options, ``[N, T + 1, 2]``.
+        reach (np.ndarray, optional): ``[M, N]``, the distance in metres from each of M positions to each option's end.
+        walk_reach (np.ndarray, optional): ``[M]``, the same for random walks of the same length.
         crossed (np.ndarray, optional): bool ``[M, N]``, whether the option ends in another room or hallway.
     """
 
@@ -75,10 +75,10 @@ def look_from_above(
     heading: float = 0.0,
     pixels_key: str = "pixels",
 ) -> BirdsEye:
-    """Places the agent on a grid of positions with a fixed heading, and evaluates a network on what it sees there.
+    """Evaluates a network on the observations at a grid of positions with a fixed heading.
 
     Args:
-        module (TensorDictModuleBase, optional): reads the images; its first output is taken. ``None``: no values.
+        module (TensorDictModuleBase, optional): reads the images; its first output is used. ``None``: no values.
         env (MiniWorld3D): the environment. The pose of the agent is restored afterwards.
 
     Keyword Args:
@@ -111,22 +111,22 @@ def option_ways(
     film: int | None = None,
     film_size: tuple[int, int] = (320, 240),
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Follows each option's greedy policy from one place.
+    """Follows each option's greedy policy from one position.
 
     Args:
         actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
         env (MiniWorld3D): an environment that is used for nothing else, because it is stepped.
 
     Keyword Args:
-        start (sequence of float, optional): (x, z). Default: where the agent is after a reset.
+        start (sequence of float, optional): (x, z). Default: the agent's position after a reset.
         heading (float): at the start, in radians; only used with ``start``. Default: 0.
-        steps (int): how long each is followed; the end of an episode is ignored. Default: 100.
+        steps (int): steps of each option; the end of an episode is ignored. Default: 100.
         pixels_key (str): the entry that the actor reads. Default: ``"pixels"``.
         film (int, optional): the option whose view is filmed.
         film_size (tuple of int): width and height of the film. Default: 320 x 240.
 
     Returns:
-        The ways ``[N, steps + 1, 2]``, and the film's frames, ``uint8 [H, W, 3]`` each.
+        The paths ``[N, steps + 1, 2]``, and the film's frames, ``uint8 [H, W, 3]`` each.
     """
     from torchrl_dceo.envs.miniworld.view import View
 
@@ -170,9 +170,9 @@ def option_reach(
     seed: int = 0,
     pixels_key: str = "pixels",
 ) -> dict[str, np.ndarray]:
-    """How far options lead, greedily, beside uniformly random walks from the same places.
+    """The distances that greedy options reach, compared with uniformly random walks from the same positions.
 
-    From places all over the floor: from a single one, an option whose top is there leads nowhere, as it should.
+    From positions all over the floor, because an option correctly stays where its function is maximal.
     Distances are straight lines, which are shorter than the path through a door.
 
     Args:
@@ -180,10 +180,10 @@ def option_reach(
         env (MiniWorld3D): an environment that is used for nothing else, because its agent is moved.
 
     Keyword Args:
-        places (int): M, drawn from a grid over the floor. Default: 20.
-        steps (int): how long options and walks are followed; no episode ends. Default: 100.
-        walks (int): random walks from each place. Default: 10.
-        seed (int): of places, headings and walks. Default: 0.
+        places (int): M, the number of positions, drawn from a grid over the floor. Default: 20.
+        steps (int): steps of options and walks; no episode ends. Default: 100.
+        walks (int): random walks from each position. Default: 10.
+        seed (int): seed of positions, headings and walks. Default: 0.
         pixels_key (str): the entry that the actor reads. Default: ``"pixels"``.
 
     Returns:
@@ -235,7 +235,7 @@ def option_reach(
 
 
 def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndarray:
-    """The length of the shortest way over a grid from one free point to each, along its edges and diagonals.
+    """The length of the shortest path on a grid from one free point to each, along edges and diagonals.
 
     Args:
         free (np.ndarray): bool ``[I, J]``.
@@ -243,7 +243,7 @@ def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndar
         source (int): the index of a free point.
 
     Returns:
-        np.ndarray: ``[P]``, infinite where there is no way.
+        np.ndarray: ``[P]``, infinite if there is no path.
 
     Examples:
         >>> import numpy as np
@@ -274,10 +274,10 @@ def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndar
 
 
 def axis_correlation(values: np.ndarray, free: np.ndarray, spacing: float) -> float:
-    r"""How well a function over the floor is ordered along its main axis: the rank correlation of the two.
+    r"""The rank correlation of a function on the floor with the position along its main axis.
 
-    The main axis leads from where the function is least to where it is largest. How far along it a point lies is
-    measured over the floor: :math:`d(\text{least}, s) - d(\text{largest}, s)`, with geodesic distances.
+    The main axis leads from the minimum of the function to its maximum. The position of a point along it is
+    :math:`d(\text{minimum}, s) - d(\text{maximum}, s)`, with geodesic distances on the floor.
 
     Args:
         values (np.ndarray): ``[P]``.
@@ -300,7 +300,7 @@ def axis_correlation(values: np.ndarray, free: np.ndarray, spacing: float) -> fl
 
 
 def save_birds_eye(run_dir: str | os.PathLike[str], view: BirdsEye) -> Path:
-    """Stores a view from above as ``birds_eye.npz`` (no pickle)."""
+    """Stores a top view as ``birds_eye.npz`` (no pickle)."""
     target = Path(run_dir) / BIRDS_EYE_FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     entries: dict[str, Any] = {
@@ -316,7 +316,7 @@ def save_birds_eye(run_dir: str | os.PathLike[str], view: BirdsEye) -> Path:
 
 
 def load_birds_eye(run_dir: str | os.PathLike[str]) -> BirdsEye:
-    """Loads what :func:`save_birds_eye` stored."""
+    """Loads a file of :func:`save_birds_eye`."""
     path = Path(run_dir) / BIRDS_EYE_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{run_dir} holds no {BIRDS_EYE_FILE}")

@@ -1,4 +1,4 @@
-"""Images of first-person environments from above, and films of what an option sees."""
+"""Figures of first-person environments from above, and films of an option's view."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _shade(axes: Axes, view: BirdsEye, values: np.ndarray) -> None:
     """Colours the floor: white at the mean, blue below, red above."""
     image = np.full(view.free.shape, np.nan)
     image[view.free] = values - values.mean()
-    # Without rows and columns that are unreachable, so that the image fits its extent.
+    # Without unreachable rows and columns, so that the image fits its extent.
     image = image[view.free.any(1)][:, view.free.any(0)].T
     limit = float(np.nanmax(np.abs(image))) or 1.0
     axes.imshow(image, cmap=colormap("signed"), vmin=-limit, vmax=limit, extent=_extent(view))
@@ -167,7 +167,7 @@ def _reach(view: BirdsEye) -> str:
 def save_film(
     file: str | os.PathLike[str], frames: Sequence[Any], *, frames_per_second: int = 15
 ) -> Path:
-    """Writes frames as an mp4 where PyAV is installed (``pip install 'torchrl-dceo[video]'``), else as a GIF.
+    """Writes frames as an mp4 if PyAV is installed (``pip install 'torchrl-dceo[video]'``), else as a GIF.
 
     Args:
         file (path-like): where to; the suffix is set by what is written.
@@ -200,11 +200,11 @@ def save_film(
 
 
 def first_person_env(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
-    """A new environment like the one beneath an environment's transforms, or ``None`` if that is no first-person one.
+    """Builds another first-person environment like the given one; ``None`` if it is not a first-person environment.
 
     Args:
         env (EnvBase): any environment, also of several environments, in this process or in others.
-        **settings: what shall be different, e.g. ``coverage=True``.
+        **settings: settings to change, e.g. ``coverage=True``.
     """
     while isinstance(env, TransformedEnv):
         env = env.base_env
@@ -226,8 +226,8 @@ def save_first_person(
 
     Args:
         run_dir (Path): the run's directory.
-        env (EnvBase): its environment; nothing is done if it is no first-person environment.
-        reward (EigenReward, optional): what its options climb, with the representation f.
+        env (EnvBase): its environment; nothing is done if it is not a first-person environment.
+        reward (EigenReward, optional): the options' reward, with the representation f.
         option_actor (TensorDictModuleBase, optional): the options.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Environments that change during a run, without a sign of it in the observation."""
+"""Grid environments whose map changes during a run; the observation does not indicate the change."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 
     Each environment of the batch counts its own steps, over all its episodes. Once it has made
     ``switch_steps[i]`` of them, map ``i + 1`` is in force: its walls and goals from the next step on,
-    its starts from the next reset on. Nothing else happens: the running episode continues, no entry of the
-    tensordict tells, and ``state_id`` keeps its meaning. What a step returns belongs to the map that the
+    its starts from the next reset on. Nothing else happens: the running episode continues, no entry of the tensordict
+    indicates the change, and ``state_id`` keeps its meaning. The result of a step belongs to the map that the
     step was made in, so the first image of a new map comes with the first step in it.
 
     The step counts are part of :meth:`get_env_state`: a restored environment switches when it would have.
@@ -37,8 +37,8 @@ class SwitchingGridWorldEnv(GridWorldEnv):
     Args:
         layouts (Sequence of str, Path or Layout): the maps in their order, of equal size and with the
             same cells numbered: mark a hallway that closes (or is still to open) with ``X``, a wall that
-            keeps its ``state_id``. An agent that stands in a hallway when it closes can leave it.
-        switch_steps (int or Sequence[int]): how many steps in all an environment makes before each
+            keeps its ``state_id``. An agent that is in a hallway when it closes can leave it.
+        switch_steps (int or Sequence[int]): the total number of steps of an environment before each
             switch, increasing; one fewer than ``layouts``.
 
     Keyword Args:
@@ -103,7 +103,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 
     @property
     def map_index(self) -> Tensor:
-        """Which map the last step of each environment was made in, int64 ``[*B]``; before the first one, map 0.
+        """The map of the last step of each environment, int64 ``[*B]``; before the first step, map 0.
 
         Examples:
             >>> from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
@@ -114,9 +114,9 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         return self._map_after((self._env_steps - 1).clamp(min=0))
 
     def hold_map(self, index: int | None) -> None:
-        """Puts one map in force in all environments, however many steps they make; ``None`` lets them count again.
+        """Fixes the map of all environments, independent of their steps; ``None`` removes the override.
 
-        For evaluation: a separate environment that uses the map of training, see :func:`follow_map`. It is no
+        For evaluation in a separate environment with the map of training, see :func:`follow_map`. It is not
         part of :meth:`get_env_state`.
 
         Examples:
@@ -131,7 +131,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         self._held = index
 
     def render(self, state_ids: Tensor | None = None, *, tile_size: int = 16) -> Tensor:
-        """Draws the environments in their present maps (or ``state_ids``, in the first map).
+        """Draws the environments in their current maps (or ``state_ids``, in the first map).
 
         See :meth:`torchrl_dceo.envs.grid.grid_world.GridWorldEnv.render`.
         """
@@ -140,12 +140,12 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         return self._draw_for_people(self._all_render_kinds[self._map], self._state, tile_size)
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned, and with it which map is in force."""
+        """Restores a state of :meth:`get_env_state`, including the current map."""
         super().set_env_state(state)
         self._map = self._map_in_force()
 
     def _stack_tables(self, envs: Sequence[GridWorldEnv]) -> None:
-        """Puts the tables of all maps one after the other: a state in map i is row ``i * S + state``."""
+        """Concatenates the tables of all maps: a state in map i is row ``i * S + state``."""
         most_starts = max(len(env.layout.starts) for env in envs)
         starts = [env._starts for env in envs]
         padded = [torch.nn.functional.pad(s, (0, most_starts - len(s))) for s in starts]
@@ -180,7 +180,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         return self._all_starts.take(self._map * width + which)
 
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
-        # Decided before the step is counted, and kept: the step's goal and image are of one map.
+        # Determined before the step is counted, so that the step's goal and image are from the same map.
         self._map = self._map_in_force()
         row = self._map * self.num_states + state
         return self._all_moves.take(row * self.num_actions + action)
@@ -199,7 +199,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 def current_map(env: EnvBase) -> int | None:
     """Returns the map of the last step of an environment that changes; ``None`` for other environments.
 
-    Of a batch it is that of the environment that has come furthest.
+    For a batch it is the latest map of its environments.
 
     Args:
         env (EnvBase): any environment, under any transforms.
@@ -238,7 +238,7 @@ def follow_map(follower: EnvBase, leader: EnvBase) -> None:
 
 
 def hold_map(env: EnvBase, index: int | None) -> None:
-    """Holds an environment that changes in one of its maps, from its next reset on; does nothing to other environments.
+    """Fixes the map of a changing environment from its next reset on; does nothing to other environments.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -254,7 +254,7 @@ def hold_map(env: EnvBase, index: int | None) -> None:
 
 
 def steps_made(env: EnvBase) -> Tensor | None:
-    """Returns the steps of each environment of a batch that changes; ``None`` for other environments.
+    """Returns the step counts of a changing environment's batch; ``None`` for other environments.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -269,7 +269,7 @@ def steps_made(env: EnvBase) -> Tensor | None:
 
 
 def set_steps_made(env: EnvBase, steps: Tensor) -> None:
-    """Lets an environment that changes count on from there: its maps change as if it had made those steps.
+    """Sets the step counts of a changing environment, which determine its map.
 
     Args:
         env (EnvBase): any environment; nothing happens to environments that do not change.

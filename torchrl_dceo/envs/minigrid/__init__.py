@@ -1,4 +1,4 @@
-"""The environments that are built on MiniGrid, registered with gymnasium as ``torchrl_dceo/<Name>-v0``."""
+"""The MiniGrid environments, registered with gymnasium as ``torchrl_dceo/<Name>-v0``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ENVIRONMENTS: dict[str, type[MiniGridMapEnv]] = {
 
 
 def env_id(name: str) -> str:
-    """Returns the gymnasium id of an environment; a wrong name lists the right ones.
+    """Returns the gymnasium id of an environment.
 
     Args:
         name (str): ``"EscapeRoom"``, ``"EscapeRoom-v0"`` or ``"torchrl_dceo/EscapeRoom-v0"``.
@@ -65,7 +65,7 @@ def env_id(name: str) -> str:
 
 
 def register_envs() -> None:
-    """Registers every environment with gymnasium; importing this package has already done it.
+    """Registers every environment with gymnasium; called when this package is imported.
 
     Examples:
         >>> import gymnasium as gym
@@ -77,7 +77,7 @@ def register_envs() -> None:
     """
     for name in ENVIRONMENTS:
         if env_id(name) not in gym.registry:
-            # gymnasium's checker costs more per step than the environment itself; the tests run it.
+            # gymnasium's checker takes longer per step than the environment; the tests run it.
             gym.register(env_id(name), entry_point=f"{__name__}:{name}", disable_env_checker=True)
 
 

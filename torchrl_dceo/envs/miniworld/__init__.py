@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from torchrl_dceo.envs.miniworld_headless import import_miniworld
 
-# Before any module of this package imports MiniWorld: pyglet must know by then that there is no screen.
+# Before any module of this package imports MiniWorld: pyglet must be configured for headless rendering.
 import_miniworld()
 
 from torchrl_dceo.envs.miniworld.base import FloorPlan, MiniWorld3D  # noqa: E402
@@ -46,7 +46,7 @@ ENVIRONMENTS: dict[str, type[MiniWorld3D]] = {
 
 
 def register_envs() -> None:
-    """Registers every environment with gymnasium; importing this package has already done it."""
+    """Registers every environment with gymnasium; called when this package is imported."""
     for name in ENVIRONMENTS:
         env_id = f"torchrl_dceo/{name}-v0"
         if env_id not in gym.registry:

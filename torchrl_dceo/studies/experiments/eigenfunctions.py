@@ -1,4 +1,4 @@
-"""Learned beside exact eigenfunctions, where all states can be listed: objectives, objects, and while an agent learns.
+"""Comparison of learned and exact eigenfunctions: objectives, objects, and during an agent's training.
 
 python -m torchrl_dceo.studies.experiments.eigenfunctions objectives --map GridRoom16 --out runs/f
 python -m torchrl_dceo.studies.experiments.eigenfunctions objects --out runs/objects
@@ -58,9 +58,9 @@ Results = dict[str, list[LearnedRepresentation]]
 
 
 def compare_objectives(configs: Sequence[RepresentationConfig], out: Path) -> Results:
-    """Learns every representation, writes the logs and draws them beside the exact eigenfunctions.
+    """Learns every representation, writes the logs, and draws learned and exact eigenfunctions.
 
-    Writes ``progress.csv`` (all logs), ``spectrum.csv`` (the exact eigenvalues), ``summary.csv`` (a row an objective),
+    Writes ``progress.csv`` (all logs), ``spectrum.csv`` (the exact eigenvalues), ``summary.csv`` (by objective),
     ``config.json``, ``curves.png`` and, of a map, ``eigenfunctions.png``.
 
     Args:
@@ -86,14 +86,14 @@ def compare_objectives(configs: Sequence[RepresentationConfig], out: Path) -> Re
         results.setdefault(config.objective, []).append(result)
         if result.ritz is not None:
             _log.info("\n%s, seed %d\n%s", _LABELS[config.objective], config.seed, describe(result))
-        # Drawn and summed up after every run: a run that is stopped leaves what it has.
+        # Drawn and summarised after every run, so that an interrupted experiment has results.
         _summarise(out, results)
         _draw(out, results)
     return results
 
 
 def describe(result: LearnedRepresentation) -> str:
-    """What was found, in plain numbers: eigenvalues, cosines, and what the data leave open."""
+    """A summary in plain text: eigenvalues, cosines, and functions that the data do not determine."""
     last, d = result.rows[-1], len(result.eigenvalues)
     lines = ["  i  exact λ   λ of the pairs      learned λ  |cos|  of the data's optimum"]
     errors = [0.0] * d if result.ritz is None else result.ritz.standard_errors.tolist()
@@ -176,7 +176,7 @@ def _mean(values: list[float]) -> float:
 def _draw(out: Path, results: Results) -> None:
     first = next(iter(results.values()))[0]
     learned: dict[str, Tensor] = {_LABELS[k]: each[0].learned for k, each in results.items()}
-    if isinstance(first.env, GridWorldEnv):  # elsewhere, states have no place on a plane
+    if isinstance(first.env, GridWorldEnv):  # other environments have no map
         figure = draw_comparison(first.env.layout, first.exact, learned, first.eigenvalues)
         figure.savefig(out / "eigenfunctions.png")
     curves = {
@@ -218,7 +218,7 @@ def _objective_options(parser: Parser) -> None:
 
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any], Sequence[str] | None]:
-    """How a value of a type is read from a command line, and what it may be."""
+    """The argparse settings for a field's type."""
     if typing.get_origin(hint) is typing.Literal:
         return str, typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -235,7 +235,7 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-# What is compared, as the objects' part of a state id: phase (0 no key, 1 key in hand, 2 door open) + 4 for a broken
+# The compared states of the objects, as in state ids: phase (0 no key, 1 key in hand, 2 door open) + 4 for a broken
 # wall.
 _OBJECT_SETTINGS = {"EscapeRoom": {}, "ObstructedKey": {"num_breakable": 1}}
 _FUNCTIONS = {"EscapeRoom": (2,), "ObstructedKey": (2, 3)}  # f_2 knows the key, f_3 the wall
@@ -246,7 +246,7 @@ _EVENTS = {
 
 
 def _over_positions(f: Tensor, occurs: Tensor, positions: int, objects: int) -> Tensor:
-    """A function of states at every position of the agent, for one state of the objects; NaN where there is none."""
+    """A function of states at every position of the agent, for one state of the objects; NaN if it does not occur."""
     part = slice(objects * positions, (objects + 1) * positions)
     return f[part].where(occurs[part], torch.nan)
 
@@ -288,7 +288,7 @@ def object_eigenfunctions(
 ) -> list[dict[str, object]]:
     """Learns the representation of one environment from pixels of random walks through all its states.
 
-    Draws its first non-constant eigenfunctions before and after the key was taken (the wall broken), beside the exact
+    Draws its first non-constant eigenfunctions before and after the key was taken (the wall broken), next to the exact
     ones and an image of the environment, and measures how well their level separates the two: the key is a bottleneck
     of the state space.
 
@@ -299,7 +299,7 @@ def object_eigenfunctions(
         out (Path): the folder of ``<name>.csv`` and ``<name>.png``.
 
     Returns:
-        list of dict: the rows of the measure.
+        list of dict: the rows of ``separation.csv``.
     """
     settings: dict[str, Any] = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
     object_env, env = object_table(name, **settings)
@@ -375,7 +375,7 @@ _MOMENTS = 6  # of a run that are drawn
 def draw_evolution(
     name: str, out: Path, *, frames: int = 48_000, seed: int = 0, **laplacian: Any
 ) -> None:
-    """Draws f_2 … f_11 at six moments of an online DCEO run from the bottom left, beneath the exact eigenfunctions.
+    """Draws f_2 … f_11 at six times of an online DCEO run from the bottom left, below the exact eigenfunctions.
 
     Args:
         name (str): ``"NineRooms"`` or ``"GridMaze"``.

@@ -71,7 +71,9 @@ class RepresentationConfig:
     # Of pairs several steps apart; 0: one step. Where steps cannot be taken back, pairs are one step apart and, with
     # uniform starts, episodes one step long: there, pairs further apart have other eigenfunctions.
     pair_discount: float = 0.95
-    measure: Literal["visits", "distinct"] = "visits"  # of states: as often as seen, or all alike
+    measure: Literal["visits", "distinct"] = (
+        "visits"  # state weights: by visits, or uniform over distinct states
+    )
     objective: Objective = "allo"
     dimensions: int = 11
     # Where the eigenfunctions are taken from at the end, by Rayleigh-Ritz: the span of f, or that of what its last
@@ -108,10 +110,10 @@ class RepresentationConfig:
 
 
 class StateNet(nn.Module):
-    """A network on state ids, which sees of each state what the environment shows of it.
+    """A network on state ids, whose input is the observation of each state.
 
-    A batch larger than the number of states encodes every state once and looks the rest up: the same values and
-    gradients at the price of S states, however large the batch.
+    For a batch larger than the number of states, every state is encoded once: the same values and
+    gradients at the cost of S states.
 
     Args:
         network (nn.Module): from observations to features.
@@ -144,16 +146,16 @@ class StateNet(nn.Module):
     def _encoded(self, observations: Tensor) -> Tensor:
         if observations.dim() < 4:
             return self.network(observations)
-        # What a few images leave behind for the backward pass fits a processor's cache: two thirds of the time.
+        # The activations of a few images fit in the processor's cache: two thirds of the time.
         return torch.cat([self.network(part) for part in observations.split(_IMAGES)])
 
 
 class Waves(nn.Module):
-    """Coordinates, and their sines and cosines in octaves: a ReLU network on two numbers alone takes long to tell the
-    sides of a wall apart (`Tancik et al., 2020 <https://arxiv.org/abs/2006.10739>`_).
+    """Coordinates with their sines and cosines in octaves: a ReLU network on two numbers is slow to distinguish the
+    two sides of a wall (`Tancik et al., 2020 <https://arxiv.org/abs/2006.10739>`_).
 
     Args:
-        octaves (int): how many, from a period of four, twice the width of a map in [-1, 1].
+        octaves (int): the number of octaves, from a period of four, twice the width of a map in [-1, 1].
 
     Examples:
         >>> import torch
@@ -175,7 +177,7 @@ class Waves(nn.Module):
 
 
 class LearnedRepresentation(NamedTuple):
-    """What :func:`learn_representation` returns.
+    """The result of :func:`learn_representation`.
 
     Attributes:
         env (TableEnv): the environment; a GridWorldEnv where the config names a map.
@@ -217,7 +219,7 @@ def learn_representation(
     observations: Tensor | None = None,
     report: Callable[[Row], None] | None = None,
 ) -> LearnedRepresentation:
-    r"""Learns f from random walks on a map and compares it with the exact eigenfunctions as it goes.
+    r"""Learns f from random walks on a map, and compares it with the exact eigenfunctions during learning.
 
     A row of the log holds ``step``; ``seconds`` of processor time, data and evaluations not counted; for each of the d
     dimensions ``cosine_i``, :math:`|\cos|` with the exact eigenfunction, all states alike; ``cosine``, their mean;
@@ -234,7 +236,7 @@ def learn_representation(
     alone, d x d matrices: what the objective has found; ``outputs_ritz_trace``, the sum of the eigenvalues there, which
     no d functions have smaller than the optimum on the pairs.
 
-    States that no episode can reach are left out of all comparisons.
+    Unreachable states are excluded from all comparisons.
 
     Args:
         config (RepresentationConfig): the run.
@@ -244,7 +246,7 @@ def learn_representation(
             :class:`~torchrl_dceo.envs.minigrid.key_and_door.KeyDoorTableEnv` of an object environment, seen in pixels.
         observations (Tensor, optional): what the encoder sees of each state, ``[S, ...]``, in place of what
             ``config.observation`` names.
-        report (callable, optional): called with every row as it is made.
+        report (callable, optional): called with every new row.
 
     Raises:
         ValueError: if the map is not valid, or has fewer states that can be reached than there are dimensions.
@@ -304,13 +306,13 @@ def learn_representation(
 
 
 def _reversible(env: TableEnv) -> bool:
-    """Whether the uniformly random walk takes every step back as often as it makes it."""
+    """Whether the uniformly random walk is reversible."""
     walk = env.transition_matrix()
     return bool(((walk - walk.t()).coalesce().values().abs() < 1e-9).all())
 
 
 class _Draws:
-    """Draws pairs: every one alike, or every state that pairs begin in alike, whatever the number of its visits."""
+    """Samples pairs uniformly, or uniformly over their distinct first states."""
 
     def __init__(self, pairs: Pairs, config: RepresentationConfig) -> None:
         self._pairs, self._size = pairs, config.batch_size
@@ -337,7 +339,7 @@ class _Draws:
 def _folded(
     net: StateNet, measure: _Measure, pairs: Pairs, kind: Literal["features", "outputs"]
 ) -> RayleighRitz:
-    """Makes the network's outputs the eigenfunctions in the span; with their eigenvalues and the errors of those."""
+    """Applies Rayleigh-Ritz to the network's outputs; returns eigenvalues and their standard errors."""
     layer = last_layer(net)
     with torch.no_grad():
         if kind == "features":
@@ -363,7 +365,7 @@ def last_layer(net: nn.Module) -> nn.Linear:
 
 
 def features(net: StateNet) -> Tensor:
-    """What the last layer reads in every state, and a 1 for its bias, ``[S, width + 1]`` in double precision."""
+    """The input of the last layer in every state, and a 1 for its bias, ``[S, width + 1]`` in double precision."""
     read: list[Tensor] = []
     hook = last_layer(net).register_forward_hook(
         lambda module, inputs, output: read.append(inputs[0].detach())
@@ -377,8 +379,8 @@ def features(net: StateNet) -> Tensor:
 
 
 def _standardised(pixels: Tensor, kept: Tensor) -> Tensor:
-    """Without the mean image, and of unit variance: walls are always the same, and drown the agent's one pixel."""
-    # A grid shows what its unreachable states would look like; a table of objects has nothing there.
+    """Subtracts the mean image and scales to unit variance, so that walls do not hide the agent's pixel."""
+    # A grid has images of unreachable states; a table of objects does not.
     kept = kept if bool((~kept).any()) and not pixels[~kept].any() else torch.ones_like(kept)
     centred = pixels.float() - pixels[kept].float().mean(0)
     return centred / centred[kept].std().clamp(min=1e-6)
@@ -391,7 +393,7 @@ def _network(observations: Tensor, config: RepresentationConfig) -> nn.Module:
         return nn.Sequential(waves, *mlp_net(2 + 4 * config.octaves, d))
     if len(shape) == 3:
         return grid_net(shape, d)
-    # One-hot states tell nothing of each other: a table.
+    # One-hot states share no features: a table.
     one_hot = len(shape) == 1 and torch.equal(observations, torch.eye(*observations.shape))
     return mlp_net(shape.numel(), d, () if one_hot else (256, 256, 256))
 
@@ -428,7 +430,7 @@ class _Schedule:
         self._sums: list[tuple[int, float]] = []
 
     def observe(self, step: int, total: float) -> None:
-        """Takes the sum of the eigenvalues in the span of f, from all pairs, at a step."""
+        """Adds the sum of the eigenvalues in the span of f, from all pairs, at a step."""
         self._sums.append((step, total))
         before = [value for at, value in self._sums if at <= step - self._window]
         since = [value for at, value in self._sums if at > step - self._window]
@@ -449,7 +451,7 @@ def _optimise(
     config: RepresentationConfig,
     schedule: _Schedule,
 ) -> Iterator[tuple[int, float]]:
-    """Yields the step and the processor time so far whenever it is time to measure."""
+    """Yields the step and the processor time at each evaluation."""
     optimizer = torch.optim.Adam(loss.parameters(), lr=config.lr, fused=True)
     draw, period = _Draws(pairs, config), max(1, config.steps // config.evaluations)
     seconds, begin, step = 0.0, time.process_time(), 0
@@ -469,7 +471,7 @@ def _optimise(
 
 
 class _Measure:
-    """Compares an encoder with the exact eigenfunctions and with the best that the data allow."""
+    """Compares an encoder with the exact eigenfunctions and with the optimum on the data."""
 
     kind: Literal["features", "outputs", "none"]
 

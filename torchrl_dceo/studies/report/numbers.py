@@ -1,4 +1,4 @@
-"""What a page shows: the numbers of its tables and charts, and images of what was learned."""
+"""The data of a page: the numbers of its tables and charts, and figures of single runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ METRICS = {
     "bonus": "Exploration bonus",
     "eps": "ε",
 }
-"""What can be drawn, in this order, if a log has it."""
+"""The metrics that are drawn, in this order, if a log has them."""
 _KINDS = {"final": "at the end", "area": "mean over the run"}
 Runs = Mapping[tuple[str, str, int], Path]
 _FILES = (ANALYSIS_FILE, BIRDS_EYE_FILE)
@@ -84,13 +84,13 @@ _HEADLINES = ("eval_return", "train_return", "coverage")
 
 @dataclass(frozen=True)
 class Numbers:
-    """What :func:`read_numbers` returns.
+    """The result of :func:`read_numbers`.
 
     Attributes:
         study (dict of str to list of AgentRuns): for each environment its agents.
-        headline (str): the metric that the tables are about.
-        summaries (list of AgentSummary): measures over finished runs.
-        pairs (list of Improvement): agent against agent.
+        headline (str): the metric of the tables.
+        summaries (list of AgentSummary): metrics over finished runs.
+        pairs (list of Improvement): comparisons of pairs of agents.
         repetitions (int): bootstrap samples.
     """
 
@@ -107,7 +107,7 @@ class Numbers:
 
 
 def read_numbers(folder: Path, repetitions: int = 2000) -> Numbers | None:
-    """Reads and measures the logs of a study; ``None`` if it has none.
+    """Reads and summarises the logs of a study; ``None`` if it has none.
 
     Args:
         folder (Path): laid out as ``<environment>/<agent>/seed_<k>.csv``.
@@ -125,7 +125,7 @@ def read_numbers(folder: Path, repetitions: int = 2000) -> Numbers | None:
 
 
 def _headline(logs: Sequence[Progress]) -> str:
-    """The first metric that ever is above zero: an environment without a goal is about coverage."""
+    """The first metric with a value above zero; in environments without a goal this is coverage."""
     for metric in _HEADLINES:
         if any(value > 0 for run in logs for value in run.get(metric, [])):
             return metric
@@ -133,7 +133,7 @@ def _headline(logs: Sequence[Progress]) -> str:
 
 
 def chart_data(numbers: Numbers) -> dict[str, Any]:
-    """What the page's scripts draw, ready for JSON.
+    """The data for the page's scripts, ready for JSON.
 
     Args:
         numbers (Numbers): from :func:`read_numbers`.
@@ -172,7 +172,7 @@ def _curves(agents: Sequence[AgentRuns], metric: str, repetitions: int) -> dict[
 
 
 def _marks(agents: Sequence[AgentRuns]) -> dict[str, Any]:
-    """Where the environment changes, and where each agent's discovery ends."""
+    """The frames at which the environment changes and each agent's discovery ends."""
     switches = sorted({place for run in _logs([agents]) for place in switch_places(run)})
     discovery = {}
     for agent in agents:
@@ -239,12 +239,12 @@ def _has(run: Progress, metric: str) -> bool:
 
 
 def _rounded(values: Iterable[float]) -> list[float]:
-    """Four digits are more than a screen shows, and a third of the bytes."""
+    """Rounds to four digits, to reduce the size."""
     return [float(f"{value:.4g}") for value in values]
 
 
 def representative(runs: Runs, metric: str) -> dict[tuple[str, str], int]:
-    """The seed to show for each environment and agent: the median by area under the curve, of those with images.
+    """The seed to show for each environment and agent: the median by area under the curve, among those with figures.
 
     Args:
         runs (mapping): the directory of each environment, agent and seed.
@@ -272,7 +272,7 @@ def _area(folder: Path, metric: str) -> float:
 
 
 def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
-    """Copies the arrays behind the images to ``<environment>/<agent>/seed_<k>/``, so that the page can be made again.
+    """Copies the data of the figures to ``<environment>/<agent>/seed_<k>/``, so that the page can be rebuilt.
 
     Args:
         folder (Path): the study.
@@ -296,7 +296,7 @@ def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
 
 
 def learned_pictures(folder: Path, runs: Runs | None, metric: str) -> Markup:
-    """The images of a representative run for each environment and agent, from the runs or from what is kept of them.
+    """The figures of a representative run for each environment and agent, from the runs or from the copied data.
 
     Args:
         folder (Path): the study.
@@ -322,7 +322,7 @@ def learned_pictures(folder: Path, runs: Runs | None, metric: str) -> Markup:
 
 
 def _kept(folder: Path) -> dict[tuple[str, str, int], Path]:
-    """Arrays in the study itself; without a seed in their path, -1 stands for it."""
+    """The copied data in the study; seed -1 if the path has none."""
     places = {}
     for name in _FILES:
         for path in sorted(folder.glob(f"*/*/{name}")):
@@ -346,7 +346,7 @@ def _pictures(place: Path, of: str) -> list[Markup]:
             if view.ways is not None:
                 figures["option_ways"] = draw_option_ways(view)
     except (FileNotFoundError, ValueError) as error:
-        # A damaged file costs its images, not the page.
+        # A damaged file is skipped.
         _log.warning("no images of %s: %s", of, error)
     return [
         embed_figure(figure).figure(f"{_WHAT[name].partition(':')[0]} of {of}", _WHAT[name])

@@ -1,4 +1,4 @@
-"""The tables of a page, its sentences about them, and how it was made."""
+"""The tables of a page, its findings, and its provenance."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ __all__ = [
 ]
 
 _WIDTH, _HEIGHT = 120, 18
-_LONGEST = 60  # rows of a file that are shown whole
-_FIRST = 12  # rows of a longer one
-_FEW = 5  # seeds: with fewer, intervals are too narrow
+_LONGEST = 60  # files with at most this many rows are shown completely
+_FIRST = 12  # rows shown of a longer one
+_FEW = 5  # with fewer seeds, intervals are too narrow
 
 
 def agent_name(numbers: Numbers, name: str) -> Markup:
-    """An agent with the colour that it has in every chart."""
+    """An agent's name with its colour."""
     place = numbers.agents.index(name)
     swatch = tag("span", class_="swatch", style=f"--colour: var(--agent-{place})")
     return join([swatch, name])
 
 
 def findings(numbers: Numbers) -> list[Markup]:
-    """A sentence an environment: which agent has most of the headline metric over the run, and which comes next.
+    """One sentence per environment: the best and the second agent by the headline metric over the run.
 
-    Where the environment changed, another one: who took that best.
+    If the environment changed, another one about the returns afterwards.
     """
     sentences = []
     for environment in numbers.study:
@@ -95,7 +95,7 @@ def _ranking(numbers: Numbers, ranked: Sequence[AgentSummary]) -> list[object]:
 
 
 def _after_the_change(summaries: Sequence[AgentSummary]) -> list[object]:
-    """Who has most at the end of the changed environment: in greedy return, and if nobody has any, in training."""
+    """The best agent after a change, by greedy return or, if that is 0 for all, by training return."""
 
     def end(summary: AgentSummary) -> tuple[float, ...]:
         values = (summary.measures[f"switch_{name}"] for name in ("after", "train_after"))
@@ -116,7 +116,7 @@ def _after_the_change(summaries: Sequence[AgentSummary]) -> list[object]:
 
 
 def _chance(numbers: Numbers, best: AgentSummary, other: AgentSummary) -> str:
-    """How sure that is, if there are runs enough to say."""
+    """The probability of improvement, if there are enough runs."""
     for pair in numbers.pairs:
         names = (pair.environment, pair.agent, pair.over, pair.measure)
         wanted = (best.environment, best.agent, other.agent, f"area_{numbers.headline}")
@@ -127,7 +127,7 @@ def _chance(numbers: Numbers, best: AgentSummary, other: AgentSummary) -> str:
 
 
 def result_tables(numbers: Numbers) -> Markup:
-    """A table an environment: what the agents reach, how soon, and how often they beat the others."""
+    """One table per environment: final and mean metrics, learning speed, and wins against other agents."""
     parts = []
     for environment in dict.fromkeys(summary.environment for summary in numbers.summaries):
         own = _of(numbers, environment)
@@ -175,7 +175,7 @@ def _seeds(summary: AgentSummary) -> str:
 
 
 def _beats(pairs: Sequence[Improvement], environment: str, agent: str, measure: str) -> str:
-    """How often a run of the agent beats a run of one of the others, each of them as likely."""
+    """The mean probability that a run of the agent is better than a run of another agent."""
     own = [
         pair.probability
         for pair in pairs
@@ -185,7 +185,7 @@ def _beats(pairs: Sequence[Improvement], environment: str, agent: str, measure: 
 
 
 def _bar(found: Aggregate | None, low: float, top: float, place: int) -> Markup | str:
-    """The interquartile mean as a dot on a line from the lowest to the highest number of the table."""
+    """The interquartile mean as a dot on a line from the lowest to the highest value of the table."""
     if found is None:
         return NONE
 
@@ -213,7 +213,7 @@ def _bar(found: Aggregate | None, low: float, top: float, place: int) -> Markup 
 
 
 def adaptation_tables(numbers: Numbers) -> Markup:
-    """A table for each environment that changes: what agents lost, how soon they were back, which options they used."""
+    """One table per changing environment: loss of return, recovery, and use of options."""
     parts = []
     for environment in numbers.study:
         own = [s for s in _of(numbers, environment) if "switch_before" in s.measures]
@@ -239,13 +239,13 @@ def _or(value: float, other: float) -> float:
 
 
 def show_tables(files: dict[str, Path]) -> Markup:
-    """CSV files as tables, those that are shown whole first; of a long one the first rows.
+    """CSV files as tables, complete ones first; of long files only the first rows.
 
     Args:
-        files (dict of str to Path): each with the name that it has on the page.
+        files (dict of str to Path): the files by their names on the page.
 
     Raises:
-        ValueError: if one is no CSV file of text.
+        ValueError: if a file is not a CSV file.
     """
     tables = {name: _rows(path) for name, path in files.items()}
     order = sorted(tables, key=lambda name: len(tables[name]) > _LONGEST)
@@ -272,12 +272,12 @@ def _table(name: str, rows: list[list[str]]) -> Markup:
 
 
 def origin_section(folder: Path, commands: Sequence[str], provenance: Provenance) -> Markup:
-    """How the study was made, so that it can be made again.
+    """The provenance of the study: commands, versions and runs.
 
     Args:
         folder (Path): the study.
-        commands (sequence of str): that make it.
-        provenance (Provenance): what its folder says about itself.
+        commands (sequence of str): the commands that produce it.
+        provenance (Provenance): the provenance of the folder.
     """
     parts: list[Markup] = []
     if commands:
