@@ -60,7 +60,8 @@ def bf16_is_native() -> bool:
         >>> bf16_is_native() in (True, False)
         True
     """
-    return _onednn is not None and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    found = torch.cpu.get_capabilities() if _onednn is not None else {}
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
 
 
 def _small_product(cpuinfo: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, get_args
 
+from torchrl_dceo._fast.convolution import bf16_is_native
 from torchrl_dceo.agents.configs import OptionAgentConfig
 from torchrl_dceo.agents.dceo import DCOConfig
 from torchrl_dceo.agents.rainbow import RainbowConfig
@@ -246,9 +247,9 @@ SPEEDS: tuple[Speed, ...] = get_args(Speed)
 """The names of speeds."""
 
 # Ours: fewer, larger updates from more environments, tuned on Nine Rooms for frames per second of one core at no more
-# frames to learn (results/speed). As many samples a frame as the default has.
+# frames to learn (results/speed). As many samples a frame as the default has; bf16 where the CPU multiplies it.
 _THROUGHPUT = PresetSettings(
-    agent={"batch_size": 64, "lr": 1e-3, "target_tau": 0.02},
+    agent={"batch_size": 64, "lr": 1e-3, "target_tau": 0.02, "bf16": bf16_is_native()},
     run={"num_envs": 32, "update_period": 16},
     env={},
 )
