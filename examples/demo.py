@@ -52,9 +52,7 @@ class Snapshot:
     functions: Tensor | None = None  # [S, N], the function of each option
     policies: Tensor | None = None  # [S, N], its greedy action
     best: int = 0  # the option that gains most of the range of its function
-    path: list[int] = field(
-        default_factory=list
-    )  # the main learner's greedy path, without slips
+    path: list[int] = field(default_factory=list)  # the main learner's greedy path, without slips
 
 
 @dataclass

@@ -18,7 +18,9 @@ __all__ = ["CellHash", "ExactHash", "ObservationHash", "SimHash", "combine", "ma
 ObservationHash = Callable[[Tensor], Tensor]
 
 _SEED = 20240731
-_MIX = -7046029254386353131  # 2⁶⁴ divided by the golden ratio, an odd multiplier for multiplicative hashing
+_MIX = (
+    -7046029254386353131
+)  # 2⁶⁴ divided by the golden ratio, an odd multiplier for multiplicative hashing
 
 
 def _coefficients(size: int, seed: int) -> Tensor:

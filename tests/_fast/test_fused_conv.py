@@ -48,9 +48,9 @@ def fused_calls(monkeypatch):
     """Counts how often a ConvNet takes the fused way."""
     calls = []
 
-    def counted(*arguments):
+    def counted(*arguments, **keywords):
         calls.append(arguments)
-        return fused_conv_net(*arguments)
+        return fused_conv_net(*arguments, **keywords)
 
     monkeypatch.setattr(networks, "fused_conv_net", counted)
     return calls

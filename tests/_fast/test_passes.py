@@ -207,7 +207,9 @@ def test_images_and_networks_are_run_once(monkeypatch: pytest.MonkeyPatch) -> No
     rows, gathered = [], []
     forward, first = module.forward_layers, module.first_columns
     monkeypatch.setattr(module, "forward_layers", lambda *a: rows.append(a[1]) or forward(*a))
-    monkeypatch.setattr(module, "first_columns", lambda *a: gathered.append(1) or first(*a))
+    monkeypatch.setattr(
+        module, "first_columns", lambda *a, **k: gathered.append(1) or first(*a, **k)
+    )
     agent = make()
     agent.update(make_batch(0), agent.phases[0])
     # Encoder, options and main learner at two states each, two target networks at one.

@@ -11,6 +11,9 @@ product, written so that nothing is reordered twice:
   quarter of the time of adding the taps one by one);
 - the products are oneDNN's where torch has it, with the ReLU in the same pass: on x86 processors that are not Intel's,
   torch's own products of floats use half of a vector unit of 512 bits.
+
+With ``bf16`` all layers but the last multiply numbers of 16 bits and add in 32: weights, gradients of weights, losses
+and optimizer stay as they are.
 """
 
 from __future__ import annotations
@@ -18,13 +21,20 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["PreparedNetwork", "fused_conv_net", "prepared_conv_net", "prepared_network"]
+__all__ = [
+    "PreparedNetwork",
+    "bf16_is_native",
+    "fused_conv_net",
+    "prepared_conv_net",
+    "prepared_network",
+]
 
 _threshold_backward_ = torch.ops.aten.threshold_backward.grad_input
 
@@ -38,7 +48,44 @@ def _found_onednn() -> Callable[..., Tensor] | None:
 
 
 _onednn = _found_onednn()
-_SMALL = 2**19  # multiplications of a product whose time is that of the call
+_BF16 = torch.bfloat16
+
+
+@lru_cache(maxsize=1)
+def bf16_is_native() -> bool:
+    """Whether oneDNN has products of bf16 numbers on this CPU; elsewhere autocast takes torch's own layers.
+
+    Examples:
+        >>> from torchrl_dceo._fast.convolution import bf16_is_native
+        >>> bf16_is_native() in (True, False)
+        True
+    """
+    found = torch.cpu.get_capabilities() if _onednn is not None else {}
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
+
+
+def _small_product(cpuinfo: str) -> int:
+    """Multiplications up to which torch's own products are as fast as oneDNN's, whose calls take longer.
+
+    On AMD's processors before Zen 5 (family 26) a vector of 512 bits takes two steps, so that torch's own, of 256 bits,
+    lose little even where calls no longer matter.
+    """
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    found = {name.strip(): value.strip() for name, _, value in lines}
+    family = found.get("cpu family", "")
+    if found.get("vendor_id") == "AuthenticAMD" and family.isdigit() and int(family) <= 25:
+        return 2**24
+    return 2**19
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+_SMALL = _small_product(_cpuinfo())
 
 
 def affine(
@@ -53,6 +100,11 @@ def affine(
         tensor([[1.],
                 [0.]])
     """
+    if rows.dtype == _BF16:
+        if relu or bias is not None:
+            assert _onednn is not None
+            return _onednn(rows, weight, bias, "relu" if relu else "none", [], None)
+        return rows @ weight.t()
     if (
         _onednn is not None
         and rows.dtype == torch.float32
@@ -132,16 +184,22 @@ def geometry_of(
     return Geometry(tuple(windows), kernels, tuple(inputs), strides, (channels, height * width))
 
 
-def first_columns(images: Tensor, geometry: Geometry) -> Tensor:
+def first_columns(images: Tensor, geometry: Geometry, *, bf16: bool = False) -> Tensor:
     """The windows of the first convolution, a row each, in the order of its kernel; images ``[B, C, H, W]``."""
     first = geometry.windows[0].first
     _, _, kernel, _ = geometry.kernels[0]
     rows = images.reshape(images.shape[0], -1).index_select(1, first)
-    return rows.view(-1, images.shape[1] * kernel * kernel)
+    rows = rows.view(-1, images.shape[1] * kernel * kernel)
+    # Not before: single numbers of 16 bits are gathered in five times the time.
+    return rows.to(_BF16) if bf16 else rows
 
 
 def kernel_matrices(
-    scale: Tensor | float, geometry: Geometry, parameters: Sequence[Tensor]
+    scale: Tensor | float,
+    geometry: Geometry,
+    parameters: Sequence[Tensor],
+    *,
+    bf16: bool = False,
 ) -> list[Tensor]:
     """The kernels of the convolutions as matrices, in the order in which windows are gathered."""
     first = parameters[0].reshape(geometry.kernels[0][0], -1)
@@ -150,7 +208,7 @@ def kernel_matrices(
     for i, windows in enumerate(geometry.windows[1:], 1):
         weight = parameters[2 * i]
         matrices.append(weight.reshape(-1).index_select(0, windows.kernel).view(len(weight), -1))
-    return matrices
+    return [matrix.to(_BF16) for matrix in matrices] if bf16 else matrices
 
 
 def forward_layers(
@@ -162,7 +220,7 @@ def forward_layers(
     saved: list[Tensor] | None,
 ) -> Tensor:
     """All layers, from the first windows on; what :func:`backward_layers` needs is appended to ``saved``."""
-    hidden, convolutions = columns, len(geometry.windows)
+    hidden, convolutions, bf16 = columns, len(geometry.windows), columns.dtype == _BF16
     for i, (windows, matrix) in enumerate(zip(geometry.windows, matrices, strict=True)):
         bias = parameters[2 * i + 1]
         if i:
@@ -174,10 +232,17 @@ def forward_layers(
             saved += [columns, matrix, hidden]
     channels, pixels = geometry.output
     # The linear layers follow nn.Flatten's order: channels first.
-    hidden = hidden.view(batch, -1).index_select(1, _transposition(pixels, channels))
+    if bf16:
+        hidden = hidden.view(batch, pixels, channels).transpose(1, 2).reshape(batch, -1)
+    else:
+        hidden = hidden.view(batch, -1).index_select(1, _transposition(pixels, channels))
     last = len(parameters) // 2 - 1
     for i in range(convolutions, last + 1):
         weight, bias = parameters[2 * i : 2 * i + 2]
+        if i == last:
+            hidden = hidden.to(weight.dtype)
+        elif bf16:
+            weight = weight.to(_BF16)
         if saved is not None:
             saved += [hidden, weight]
         hidden = affine(hidden, weight, bias, relu=i < last)
@@ -190,6 +255,7 @@ def backward_layers(
     """The gradients of all parameters, in their order, from that of the output ``[B, out]``."""
     batch, convolutions = gradient.shape[0], len(geometry.windows)
     convolved, linear = saved[: 3 * convolutions], saved[3 * convolutions :]
+    low, full = convolved[0].dtype, linear[-1].dtype
     gradients: list[Tensor] = []  # from the last parameter to the first
     for i in reversed(range(0, len(linear), 2)):
         hidden, weight = linear[i : i + 2]
@@ -197,8 +263,12 @@ def backward_layers(
         gradient = affine(gradient, weight.t())
         if i:
             _threshold_backward_(gradient, hidden, 0, grad_input=gradient)
+            gradient = gradient.to(low)
     channels, pixels = geometry.output
-    gradient = gradient.index_select(1, _transposition(channels, pixels))
+    if low == full:
+        gradient = gradient.index_select(1, _transposition(channels, pixels))
+    else:
+        gradient = gradient.view(batch, channels, pixels).transpose(1, 2).contiguous()
     gradient = gradient.view(-1, channels)
     for i in reversed(range(convolutions)):
         columns, matrix, hidden = convolved[3 * i : 3 * i + 3]
@@ -207,26 +277,31 @@ def backward_layers(
         gradients.append(gradient.sum(0))
         if i == 0:
             # This way round, the product of two tall matrices takes 0.6 of the time.
-            kernel = (columns.t() @ gradient).mul_(scale).t()
+            kernel = (columns.t() @ gradient).to(full).mul_(scale).t()
             gradients.append(kernel.contiguous().view(shape))
             break
-        kernel = affine(gradient.t(), columns.t())
+        kernel = affine(gradient.t(), columns.t()).to(full)
         back = geometry.windows[i].kernel_back
         gradients.append(kernel.view(-1).index_select(0, back).view(shape))
         gathered = affine(gradient, matrix.t()).view(-1, channels)
         bags = _folding(batch, height, width, shape[-1], geometry.strides[i])
         gradient = torch.embedding_bag(gathered, *bags)[0]
     gradients.reverse()
-    return gradients
+    return gradients if low == full else [gradient.to(full) for gradient in gradients]
 
 
 class _FusedConvNet(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, pixels: Tensor, scale: float, strides: tuple[int, ...], *parameters: Tensor
+        ctx: Any,
+        pixels: Tensor,
+        scale: float,
+        strides: tuple[int, ...],
+        bf16: bool,
+        *parameters: Tensor,
     ) -> Tensor:
         saved: list[Tensor] = []
-        ctx.geometry, features = _features(pixels, scale, strides, parameters, saved)
+        ctx.geometry, features = _features(pixels, scale, strides, parameters, saved, bf16)
         ctx.save_for_backward(*saved)
         ctx.scale = scale
         return features
@@ -235,7 +310,7 @@ class _FusedConvNet(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         gradients = backward_layers(gradient, ctx.scale, ctx.geometry, ctx.saved_tensors)
-        return (None, None, None, *gradients)
+        return (None, None, None, None, *gradients)
 
 
 def _features(
@@ -244,16 +319,22 @@ def _features(
     strides: tuple[int, ...],
     parameters: Sequence[Tensor],
     saved: list[Tensor] | None,
+    bf16: bool,
 ) -> tuple[Geometry, Tensor]:
     kernels = tuple(weight.shape for weight in parameters[: 2 * len(strides) : 2])
     geometry = geometry_of(pixels.shape[1:], kernels, strides)
-    columns = first_columns(pixels.to(parameters[0].dtype), geometry)
-    matrices = kernel_matrices(scale, geometry, parameters)
+    columns = first_columns(pixels.to(parameters[0].dtype), geometry, bf16=bf16)
+    matrices = kernel_matrices(scale, geometry, parameters, bf16=bf16)
     return geometry, forward_layers(columns, len(pixels), geometry, matrices, parameters, saved)
 
 
 def prepared_conv_net(
-    pixels: Tensor, scale: float, strides: tuple[int, ...], parameters: Sequence[Tensor]
+    pixels: Tensor,
+    scale: float,
+    strides: tuple[int, ...],
+    parameters: Sequence[Tensor],
+    *,
+    bf16: bool = False,
 ) -> Callable[[Tensor], Tensor]:
     """:func:`fused_conv_net` without gradients, for several calls with the same weights and images like these.
 
@@ -261,6 +342,9 @@ def prepared_conv_net(
 
     Args:
         pixels, scale, strides, parameters: those of :func:`fused_conv_net`.
+
+    Keyword Args:
+        bf16 (bool, optional): the same.
 
     Examples:
         >>> import torch
@@ -274,17 +358,23 @@ def prepared_conv_net(
     """
     kernels = tuple(weight.shape for weight in parameters[: 2 * len(strides) : 2])
     geometry = geometry_of(pixels.shape[1:], kernels, strides)
-    matrices, dtype = kernel_matrices(scale, geometry, parameters), parameters[0].dtype
+    matrices = kernel_matrices(scale, geometry, parameters, bf16=bf16)
+    dtype = parameters[0].dtype
 
     def run(pixels: Tensor) -> Tensor:
-        columns = first_columns(pixels.to(dtype), geometry)
+        columns = first_columns(pixels.to(dtype), geometry, bf16=bf16)
         return forward_layers(columns, len(pixels), geometry, matrices, parameters, None)
 
     return run
 
 
 def fused_conv_net(
-    pixels: Tensor, scale: float, strides: tuple[int, ...], parameters: Sequence[Tensor]
+    pixels: Tensor,
+    scale: float,
+    strides: tuple[int, ...],
+    parameters: Sequence[Tensor],
+    *,
+    bf16: bool = False,
 ) -> Tensor:
     """Convolutions with ReLUs, then linear layers with ReLUs between them, as one autograd node.
 
@@ -298,6 +388,10 @@ def fused_conv_net(
         strides (tuple of int): one stride per convolution.
         parameters (sequence of Tensor): weight and bias of each convolution, then of each linear layer.
 
+    Keyword Args:
+        bf16 (bool, optional): whether all layers but the last multiply in bf16; needs :func:`bf16_is_native`.
+            Default: ``False``.
+
     Examples:
         >>> import torch
         >>> from torch import nn
@@ -309,8 +403,8 @@ def fused_conv_net(
         True
     """
     if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters):
-        return _FusedConvNet.apply(pixels, scale, strides, *parameters)
-    return _features(pixels, scale, strides, parameters, None)[1]
+        return _FusedConvNet.apply(pixels, scale, strides, bf16, *parameters)
+    return _features(pixels, scale, strides, parameters, None, bf16)[1]
 
 
 class PreparedNetwork:

@@ -57,6 +57,7 @@ class Form(NamedTuple):
         centre (Tensor, optional): what is subtracted from an image.
         scale (Tensor or float, optional): what that is multiplied with; ``None``: 1/255 for bytes.
         stack (int): how many networks; 0 for one that is no stack.
+        bf16 (bool): whether all layers but the last multiply in bf16.
     """
 
     parameters: tuple[Tensor, ...]
@@ -66,6 +67,7 @@ class Form(NamedTuple):
     centre: Tensor | None = None
     scale: Tensor | float | None = None
     stack: int = 0
+    bf16: bool = False
 
 
 class Pass(NamedTuple):
@@ -292,7 +294,9 @@ class Passes:
                 columns,
                 total,
                 network.geometry,
-                kernel_matrices(network.scale, network.geometry, network.parameters),
+                kernel_matrices(
+                    network.scale, network.geometry, network.parameters, bf16=network.form.bf16
+                ),
                 network.parameters,
                 network.saved if network.learned else None,
             )
@@ -396,7 +400,7 @@ def _gathered(
     for other, its_geometry, columns in known:
         if (
             its_geometry.windows[0].first is first
-            and other.padding == form.padding
+            and (other.padding, other.bf16) == (form.padding, form.bf16)
             and _equal(other.centre, form.centre)
         ):
             return columns
@@ -405,7 +409,7 @@ def _gathered(
         centred = centred.sub_(form.centre) if centred is not images else centred - form.centre
     if any(form.padding):
         centred = nn.functional.pad(centred, form.padding)
-    columns = first_columns(centred, geometry)
+    columns = first_columns(centred, geometry, bf16=form.bf16)
     known.append((form, geometry, columns))
     return columns
 
@@ -416,10 +420,23 @@ def _scale(form: Form, images: Tensor) -> Tensor | float:
     return 1.0 if images.is_floating_point() else 1 / 255
 
 
+_compared: dict[tuple[int, int], tuple[Tensor, Tensor, tuple[int, int], bool]] = {}
+_MOST_COMPARED = 32
+
+
 def _equal(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one is other or torch.equal(one, other)
+    if one is other:
+        return True
+    # Compared again when something has been written into either, and not at every update.
+    key, versions = (id(one), id(other)), (one._version, other._version)
+    known = _compared.get(key)
+    if known is None or known[0] is not one or known[1] is not other or known[2] != versions:
+        if len(_compared) >= _MOST_COMPARED:
+            _compared.clear()
+        known = _compared[key] = (one, other, versions, torch.equal(one, other))
+    return known[3]
 
 
 def _together(order: Sequence[int], members: set[int]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -33,124 +34,6 @@ class TrainedRows(NamedTuple):
     rows: int
     options: tuple[int, ...]
     gradients: list[Tensor] | None = None
-
-
-class OptionAdam(torch.optim.Adam):
-    """Adam in which every option has moments and a count of steps of its own.
-
-    With ``options_per_update=k`` an update trains k options. The gradients of the others are 0, but the momentum of
-    :class:`torch.optim.Adam` would move them all the same, its moments would fade, and the count that corrects their
-    bias would be that of all updates. Here the rows of the parameters that belong to other options, and their moments,
-    stay as they are to the bit: each option learns as with an optimizer of its own. An update costs as much as its k
-    options. All other parameters are moved by ``torch.optim.Adam``.
-
-    Args:
-        args, kwargs: those of :class:`torch.optim.Adam`, without ``amsgrad``.
-
-    Examples:
-        >>> import torch
-        >>> from torchrl_dceo._fast.steps import OptionAdam
-        >>> from torchrl_dceo._fast.steps import TrainedRows
-        >>> weights = torch.nn.Parameter(torch.ones(3, 2))  # one row for each of three options
-        >>> optimizer = OptionAdam([weights], lr=0.1)
-        >>> weights.grad = torch.ones(3, 2)
-        >>> optimizer.step(trained=[TrainedRows(weights, 1, (1,))])
-        >>> weights.data[:, 0]
-        tensor([1.0000, 0.9000, 1.0000])
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if any(group["amsgrad"] for group in self.param_groups):
-            raise ValueError("OptionAdam has no amsgrad: leave out amsgrad=True")
-
-    def step(
-        self,
-        closure: Callable[[], Any] | None = None,
-        *,
-        trained: Sequence[TrainedRows] = (),
-    ) -> Any:
-        """Moves every parameter that has a gradient.
-
-        Args:
-            closure (callable, optional): as in :class:`torch.optim.Adam`.
-
-        Keyword Args:
-            trained (sequence of TrainedRows): parameters of which only some rows move; see
-                :meth:`~torchrl_dceo.objectives.OptionDQNLoss.trained_rows`.
-        """
-        # Without a gradient Adam passes them over.
-        gradients = {id(rows.parameter): rows.parameter.grad for rows in trained}
-        for rows in trained:
-            rows.parameter.grad = None
-        result = super().step(closure)
-        for rows in trained:
-            rows.parameter.grad = gradients[id(rows.parameter)]
-        for group in self.param_groups:
-            own = {id(parameter) for parameter in group["params"]}
-            self._step_rows(
-                group,
-                [
-                    rows
-                    for rows in trained
-                    if id(rows.parameter) in own
-                    and (rows.gradients is not None or rows.parameter.grad is not None)
-                ],
-            )
-        return result
-
-    @torch.no_grad()
-    def _step_rows(self, group: dict[str, Any], trained: Sequence[TrainedRows]) -> None:
-        tensors: list[list[Tensor]] = [[], [], [], [], []]
-        for parameter, rows, options, gradients in trained:
-            count = parameter.shape[0] // rows
-            state = self._state_of(parameter, count)
-            wholes = (parameter.detach(), state["exp_avg"], state["exp_avg_sq"])
-            for i, option in enumerate(options):
-                block = slice(option * rows, (option + 1) * rows)
-                # Views: what Adam writes is written where it belongs.
-                for column, whole in zip((0, 2, 3), wholes, strict=True):
-                    tensors[column].append(whole[block])
-                if gradients is not None:
-                    tensors[1].append(gradients[i].view(tensors[0][-1].shape))
-                else:
-                    assert parameter.grad is not None
-                    tensors[1].append(parameter.grad[block])
-                tensors[4].append(state["step"][option])
-        if not tensors[0]:
-            return
-        beta1, beta2 = group["betas"]
-        adam(
-            tensors[0],
-            tensors[1],
-            tensors[2],
-            tensors[3],
-            [],
-            tensors[4],
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-            foreach=group["foreach"],
-            capturable=group["capturable"],
-            differentiable=group["differentiable"],
-            fused=group["fused"],
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-        )
-
-    def _state_of(self, parameter: Tensor, count: int) -> dict[str, Any]:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros(count, device=parameter.device)
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        elif state["step"].ndim == 0:
-            # All options were trained until now.
-            state["step"] = state["step"].expand(count).clone()
-        return state
 
 
 class DirectSoftUpdate(SoftUpdate):
@@ -212,6 +95,38 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 _usual_step = _with_hooks(torch.optim.Adam.step)
 
 
+def _fused_step(group: dict[str, Any], lists: tuple[list[Tensor], ...]) -> None:
+    """Adam's kernel on parameters, gradients, moments and counts of steps that are counted already."""
+    params, grads, firsts, seconds, steps = lists
+    beta1, beta2 = group["betas"]
+    torch._fused_adam_(
+        params,
+        grads,
+        firsts,
+        seconds,
+        [],
+        steps,
+        lr=group["lr"],
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=group["maximize"],
+        grad_scale=None,
+        found_inf=None,
+    )
+
+
+def _is_plain(group: dict[str, Any]) -> bool:
+    """Whether the kernel alone makes the step of a group."""
+    return (
+        group["fused"]
+        and not (group["amsgrad"] or group["differentiable"] or group["decoupled_weight_decay"])
+        and not isinstance(group["lr"], Tensor)
+    )
+
+
 class DirectAdam(torch.optim.Adam):
     """A fused :class:`torch.optim.Adam` without the bookkeeping around its one kernel.
 
@@ -235,38 +150,42 @@ class DirectAdam(torch.optim.Adam):
         tensor([0.8000, 0.8000])
     """
 
+    # By the number of the group: its counts of steps and the tensor that holds them. Made by the first step, because a
+    # copied optimizer has only its groups and its state.
+    _counts: dict[int, tuple[list[Tensor], Tensor]] | None = None
+
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Takes one step with the gradients that are there."""
         gathered = None if closure is not None or not is_fast() else self._gather()
         if gathered is None:
             return _usual_step(self, closure)
         with torch.no_grad():
-            for group, (params, grads, firsts, seconds, steps) in gathered:
+            for index, (group, (params, grads, firsts, seconds, steps)) in enumerate(gathered):
                 if not params:
                     continue
-                beta1, beta2 = group["betas"]
-                torch._foreach_add_(steps, 1)
-                torch._fused_adam_(
-                    params,
-                    grads,
-                    firsts,
-                    seconds,
-                    [],
-                    steps,
-                    lr=group["lr"],
-                    beta1=beta1,
-                    beta2=beta2,
-                    weight_decay=group["weight_decay"],
-                    eps=group["eps"],
-                    amsgrad=False,
-                    maximize=group["maximize"],
-                    grad_scale=None,
-                    found_inf=None,
-                )
+                if torch.compiler.is_compiling():
+                    torch._foreach_add_(steps, 1)
+                else:
+                    self._joined(index, params, steps).add_(1)
+                _fused_step(group, (params, grads, firsts, seconds, steps))
         return None
 
     # Said to be wrapped already, so that torch.optim does not: hooks are looked for below.
     step.hooked = True  # type: ignore[attr-defined]
+
+    def _joined(self, index: int, params: list[Tensor], steps: list[Tensor]) -> Tensor:
+        """The step counts of a group as views of one tensor, so that one addition moves all of them."""
+        if self._counts is None:
+            self._counts = {}
+        known = self._counts.get(index)
+        if known is not None and len(known[0]) == len(steps) and all(map(is_, known[0], steps)):
+            return known[1]
+        counts = torch.stack(steps)
+        steps[:] = counts.unbind()
+        for parameter, step in zip(params, steps, strict=True):
+            self.state[parameter]["step"] = step
+        self._counts[index] = list(steps), counts
+        return counts
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients."""
@@ -283,13 +202,7 @@ class DirectAdam(torch.optim.Adam):
             return None
         state, gathered = self.state, []
         for group in self.param_groups:
-            if (
-                not group["fused"]
-                or group["amsgrad"]
-                or group["differentiable"]
-                or group["decoupled_weight_decay"]
-                or isinstance(group["lr"], Tensor)
-            ):
+            if not _is_plain(group):
                 return None
             lists: tuple[list[Tensor], ...] = ([], [], [], [], [])
             params, grads, firsts, seconds, steps = lists
@@ -299,7 +212,7 @@ class DirectAdam(torch.optim.Adam):
                     continue
                 # Not state[parameter], which would add an empty entry.
                 moments = state.get(parameter)
-                if not moments or grad.is_sparse:
+                if not moments or grad.is_sparse or moments["step"].ndim:
                     return None
                 if params and (
                     parameter.device != params[0].device or parameter.dtype != params[0].dtype
@@ -312,3 +225,130 @@ class DirectAdam(torch.optim.Adam):
                 steps.append(moments["step"])
             gathered.append((group, lists))
         return gathered
+
+
+class OptionAdam(DirectAdam):
+    """Adam in which every option has moments and a count of steps of its own.
+
+    With ``options_per_update=k`` an update trains k options. The gradients of the others are 0, but the momentum of
+    :class:`torch.optim.Adam` would move them all the same, its moments would fade, and the count that corrects their
+    bias would be that of all updates. Here the rows of the parameters that belong to other options, and their moments,
+    stay as they are to the bit: each option learns as with an optimizer of its own. An update costs as much as its k
+    options. All other parameters are moved as by :class:`DirectAdam`.
+
+    Args:
+        args, kwargs: those of :class:`torch.optim.Adam`, without ``amsgrad``.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo._fast.steps import OptionAdam
+        >>> from torchrl_dceo._fast.steps import TrainedRows
+        >>> weights = torch.nn.Parameter(torch.ones(3, 2))  # one row for each of three options
+        >>> optimizer = OptionAdam([weights], lr=0.1)
+        >>> weights.grad = torch.ones(3, 2)
+        >>> optimizer.step(trained=[TrainedRows(weights, 1, (1,))])
+        >>> weights.data[:, 0]
+        tensor([1.0000, 0.9000, 1.0000])
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if any(group["amsgrad"] for group in self.param_groups):
+            raise ValueError("OptionAdam has no amsgrad: leave out amsgrad=True")
+
+    def step(
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        trained: Sequence[TrainedRows] = (),
+    ) -> Any:
+        """Moves every parameter that has a gradient.
+
+        Args:
+            closure (callable, optional): as in :class:`torch.optim.Adam`.
+
+        Keyword Args:
+            trained (sequence of TrainedRows): parameters of which only some rows move; see
+                :meth:`~torchrl_dceo.objectives.OptionDQNLoss.trained_rows`.
+        """
+        # Without a gradient Adam passes them over.
+        gradients = {id(rows.parameter): rows.parameter.grad for rows in trained}
+        for rows in trained:
+            rows.parameter.grad = None
+        result = super().step(closure)
+        for rows in trained:
+            rows.parameter.grad = gradients[id(rows.parameter)]
+        for group in self.param_groups:
+            own = {id(parameter) for parameter in group["params"]}
+            self._step_rows(
+                group,
+                [
+                    rows
+                    for rows in trained
+                    if id(rows.parameter) in own
+                    and (rows.gradients is not None or rows.parameter.grad is not None)
+                ],
+            )
+        return result
+
+    @torch.no_grad()
+    def _step_rows(self, group: dict[str, Any], trained: Sequence[TrainedRows]) -> None:
+        lists: tuple[list[Tensor], ...] = ([], [], [], [], [])
+        for parameter, rows, options, gradients in trained:
+            count = parameter.shape[0] // rows
+            state = self._state_of(parameter, count)
+            wholes = (parameter.detach(), state["exp_avg"], state["exp_avg_sq"])
+            # Views: what Adam writes is written where it belongs.
+            if rows == 1 and gradients is not None:
+                blocks = [[whole[option] for option in options] for whole in wholes]
+                own = gradients
+            else:
+                parts = [slice(option * rows, (option + 1) * rows) for option in options]
+                blocks = [[whole[part] for part in parts] for whole in wholes]
+                if gradients is not None:
+                    views = zip(gradients, blocks[0], strict=True)
+                    own = [gradient.view(block.shape) for gradient, block in views]
+                else:
+                    assert parameter.grad is not None
+                    own = [parameter.grad[part] for part in parts]
+            counts = [state["step"][option] for option in options]
+            for column, values in zip(lists, (blocks[0], own, *blocks[1:], counts), strict=True):
+                column += values
+        if not lists[0]:
+            return
+        if is_fast() and _is_plain(group):
+            torch._foreach_add_(lists[4], 1)
+            _fused_step(group, lists)
+            return
+        beta1, beta2 = group["betas"]
+        adam(
+            lists[0],
+            lists[1],
+            lists[2],
+            lists[3],
+            [],
+            lists[4],
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=group["maximize"],
+            foreach=group["foreach"],
+            capturable=group["capturable"],
+            differentiable=group["differentiable"],
+            fused=group["fused"],
+            decoupled_weight_decay=group["decoupled_weight_decay"],
+        )
+
+    def _state_of(self, parameter: Tensor, count: int) -> dict[str, Any]:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros(count, device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        elif state["step"].ndim == 0:
+            # All options were trained until now.
+            state["step"] = state["step"].expand(count).clone()
+        return state

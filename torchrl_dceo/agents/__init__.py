@@ -9,8 +9,14 @@ from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.bonuses import CountsConfig, RNDConfig, make_counts, make_rnd
-from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
-from torchrl_dceo.agents.dco import DCOConfig, make_dco
+from torchrl_dceo.agents.dceo import (
+    DCEOConfig,
+    DCEOTwoPhaseConfig,
+    DCOConfig,
+    make_dceo,
+    make_dceo_two_phase,
+    make_dco,
+)
 from torchrl_dceo.agents.ddqn import DDQNConfig, EZGreedyConfig, make_ddqn, make_ez_greedy
 from torchrl_dceo.agents.presets import PRESETS, SPEEDS, preset_settings, speed_settings
 from torchrl_dceo.agents.rainbow import (

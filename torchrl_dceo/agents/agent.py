@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, cast
 
@@ -18,6 +18,7 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_dceo._fast import batches_ahead, is_fast, moved
 from torchrl_dceo._fast.passes import DirectLoss, Inputs, Pass, Passes, is_possible
 from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
@@ -199,6 +200,7 @@ class Agent(nn.Module):
         phases (sequence of Phase): the phases of a run. Default: one phase with all objectives.
         transforms (sequence of Transform): transforms that the policy needs, e.g. a primer for its state.
         max_grad_norm (float, optional): clips the norm of the whole gradient.
+        observers (sequence of callables): called with each collected batch.
 
     Attributes:
         made_from (dict or None): name and settings, if :func:`~torchrl_dceo.agents.make_agent` built it.
@@ -223,6 +225,7 @@ class Agent(nn.Module):
         phases: Sequence[Phase] = (Phase("online"),),
         transforms: Sequence[Transform] = (),
         max_grad_norm: float | None = None,
+        observers: Sequence[Callable[[TensorDictBase], None]] = (),
     ) -> None:
         super().__init__()
         self.policy = policy
@@ -241,6 +244,7 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
+        self.observers = tuple(observers)
         # The rows trained by the last update, by the id of each parameter of which only some options were trained.
         self._row_gradients: dict[int, list[Tensor]] = {}
         shifted = any(
@@ -266,29 +270,45 @@ class Agent(nn.Module):
                 )
 
     def collected(self, data: TensorDictBase) -> None:
-        """Anneals ε by the frames of a collected batch; this may start at the first reward."""
+        """Anneals ε by the frames of a collected batch, possibly from the first reward on, and calls the observers."""
         explorer, frames = self.explorer, data.numel()
         if isinstance(explorer, TemporallyExtendedExploration) and explorer.waits_for_reward:
             explorer.step(frames, rewarded=bool((data.get(("next", "reward")) != 0).any()))
         else:
             explorer.step(frames)
+        for observe in self.observers:
+            observe(data)
 
     def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
-        """One update from a batch of the replay buffer; updates priorities if the buffer has them."""
-        batch = replay.sample()
-        batch = self._received(batch)
-        outputs = self.update(batch, phase)
-        # There are none while the main learner is not trained.
-        if getattr(replay, "priority_key", None) in batch.keys():
-            replay.update_tensordict_priority(batch)
-        return outputs
+        """Makes one update from a batch of the replay buffer; updates priorities if the buffer has them."""
+        return next(self.updates(replay, phase, 1))
 
-    def _received(self, batch: TensorDictBase) -> TensorDictBase:
-        """Moves the batch to the agent's device, through pinned memory so that the copy is asynchronous."""
+    def updates(
+        self, replay: ReplayBuffer, phase: Phase, count: int
+    ) -> Generator[dict[str, Tensor]]:
+        """Makes ``count`` updates from the replay buffer and yields their outputs.
+
+        With an accelerator, a thread samples and moves the next batch meanwhile, unless updates change priorities.
+
+        Args:
+            replay (ReplayBuffer): the buffer; nothing may be written to it between these updates.
+            phase (Phase): the current phase.
+            count (int): the number of updates.
+        """
         device = next(self.parameters()).device
-        if device.type != "cuda":
-            return batch
-        return batch.pin_memory().to(device, non_blocking=True)
+        key = getattr(replay, "priority_key", None)
+        batches: Iterator[TensorDictBase]
+        free = not self.replay.prioritized and is_fast()
+        if free and count > 1 and device.type == "cuda":
+            batches = batches_ahead(replay.sample, count, device)
+        else:
+            batches = (moved(replay.sample(), device) for _ in range(count))
+        for batch in batches:
+            outputs = self.update(batch, phase)
+            # There are none while the main learner is not trained.
+            if key in batch.keys():
+                replay.update_tensordict_priority(batch)
+            yield outputs
 
     def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
         """Makes one update from a batch; returns all outputs of the losses, detached, and the logged entries."""

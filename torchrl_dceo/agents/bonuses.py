@@ -66,7 +66,7 @@ def make_rnd(env: EnvBase, config: RNDConfig) -> Agent:
     main = make_main_learner(env, config)
     key = observation_key(env)
     shape = env.observation_spec[key].shape[len(env.batch_size) :]
-    make_network = make_network_fn(env, config.network)
+    make_network = make_network_fn(env, config)
     normalizer = RunningNormalizer(shape, clip=config.observation_clip)
     predictor = nn.Sequential(normalizer, make_network(config.rnd_features))
     target = nn.Sequential(normalizer, make_network(config.rnd_features))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import torch
+from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, ma
 from torchrl_dceo.modules import (
     Centred,
     CentringFit,
+    DirectedSelection,
     DuelingDistribution,
     EigenReward,
     OptionDistributionalQValueActor,
@@ -33,6 +35,7 @@ from torchrl_dceo.modules import (
 )
 from torchrl_dceo.modules.distributional import make_support
 from torchrl_dceo.modules.networks import (
+    ConvNet,
     MultiHeadNet,
     StackedNet,
     grid_net,
@@ -138,8 +141,31 @@ def observation_key(env: EnvBase) -> str:
     )
 
 
-def make_network_fn(env: EnvBase, kind: str | Callable[..., nn.Module]) -> NetworkFn:
-    """A maker of networks from their number of outputs, fit for the environment's observation."""
+def make_network_fn(
+    env: EnvBase, config: LearnerConfig, kind: str | Callable[..., nn.Module] | None = None
+) -> NetworkFn:
+    """A maker of networks from their number of outputs, fit for the environment's observation.
+
+    Args:
+        env (EnvBase): the environment.
+        config (LearnerConfig): its ``network`` and ``bf16``.
+        kind (str or callable, optional): in the place of that ``network``.
+    """
+    make = _network_fn(env, config.network if kind is None else kind)
+    if not config.bf16:
+        return make
+
+    def in_bf16(out: int) -> nn.Module:
+        network = make(out)
+        for module in network.modules():
+            if isinstance(module, ConvNet):
+                module.bf16 = True
+        return network
+
+    return in_bf16
+
+
+def _network_fn(env: EnvBase, kind: str | Callable[..., nn.Module]) -> NetworkFn:
     shape = env.observation_spec[observation_key(env)].shape[len(env.batch_size) :]
     if kind == "auto":
         kind = "mlp" if len(shape) != 3 else "grid" if min(shape[1:]) < _LARGE_IMAGE else "nature"
@@ -203,7 +229,7 @@ def make_main_learner(
     def network(size: int) -> nn.Module:
         # Not divided by its deviation: what lets a network tell neighbours apart at once keeps it from carrying a rare
         # reward over to them.
-        net = make_network_fn(env, config.network)(size)
+        net = make_network_fn(env, config)(size)
         return centred(net, env, config, scale=config.main_pixel_scale / brightest(env))
 
     if config.main_learner == "rainbow":
@@ -224,7 +250,7 @@ def make_options(
     key, gamma = observation_key(env), option_gamma(config)
 
     def heads(size: int) -> nn.Module:
-        networks = stack(make_network_fn(env, config.network), num_options, size)
+        networks = stack(make_network_fn(env, config), num_options, size)
         return centred(networks, env, config)
 
     chosen: dict[str, Any] = {
@@ -454,6 +480,7 @@ def assemble(
     uniform_measure: Literal["visits", "distinct"] | None = None,
     state_keys: Sequence[NestedKey] = (),
     step_keys: Sequence[NestedKey] = ("action",),
+    observers: Sequence[Callable[[TensorDictBase], None]] = (),
 ) -> Agent:
     """The agent from its policy and objectives: with optimizer, target networks and replay as the config has them.
 
@@ -465,7 +492,7 @@ def assemble(
             :class:`~torchrl_dceo.modules.CentringFit` goes before them.
 
     Keyword Args:
-        explorer, phases, transforms: the same.
+        explorer, phases, transforms, observers: the same.
         window, pair_steps, uniform_measure, state_keys, step_keys: what the objectives read of a batch, see
             :class:`~torchrl_dceo.agents.agent.ReplaySettings`.
     """
@@ -513,6 +540,7 @@ def assemble(
         phases=phases,
         transforms=transforms,
         max_grad_norm=config.max_grad_norm,
+        observers=observers,
     )
 
 
@@ -527,6 +555,7 @@ def make_option_agent(
     pair_steps: int = 1,
     uniform_measure: Literal["visits", "distinct"] | None = None,
     step_keys: Sequence[str] = ("action",),
+    selection: DirectedSelection | None = None,
 ) -> Agent:
     """Builds an agent whose options follow an ``option_reward``.
 
@@ -544,6 +573,7 @@ def make_option_agent(
         uniform_measure (str, optional): over what the batches of objectives that average over states are uniform;
             ``None``: over what all batches are.
         step_keys (sequence of str): what is stored with each step.
+        selection (DirectedSelection, optional): which option to start; ``None``: that of the config.
     """
     main, main_loss = make_main_learner(env, config)
     actor, option_loss = make_options(env, config, num_options)
@@ -555,6 +585,8 @@ def make_option_agent(
         )
     # ε stays at its first value while options are discovered.
     explorer = make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)
+    if selection is not None:
+        explorer.selection = selection
     return assemble(
         env,
         config,
@@ -567,4 +599,5 @@ def make_option_agent(
         pair_steps=pair_steps,
         uniform_measure=uniform_measure,
         step_keys=step_keys,
+        observers=() if selection is None else (selection.observe,),
     )

@@ -28,7 +28,7 @@ class DIAYNConfig(DiscoveryConfig, OptionAgentConfig):
 
 def make_diayn(env: EnvBase, config: DIAYNConfig) -> Agent:
     """Builds the agent: discriminator and skills learn without reward first, then serve the main learner, frozen."""
-    net = centred(make_network_fn(env, config.network)(config.num_options), env, config)
+    net = centred(make_network_fn(env, config)(config.num_options), env, config)
     discriminator = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["skill_logits"])
     return make_option_agent(
         env,
@@ -62,7 +62,7 @@ class CICConfig(DiscoveryConfig, OptionAgentConfig):
 
 def make_cic(env: EnvBase, config: CICConfig) -> Agent:
     """Builds the agent: representation and skills learn without reward first, then serve the main learner, frozen."""
-    net = centred(make_network_fn(env, config.network)(config.cic_features), env, config)
+    net = centred(make_network_fn(env, config)(config.cic_features), env, config)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["cic_features"])
     scores = SkillScores(
         config.cic_features,

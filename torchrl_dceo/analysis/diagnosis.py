@@ -26,7 +26,7 @@ from torchrl_dceo.analysis.spectra.options import (
     solved_option_values,
 )
 from torchrl_dceo.envs import TableEnv
-from torchrl_dceo.modules import EigenReward, OptionExplorationModule
+from torchrl_dceo.modules import DirectedSelection, EigenReward, OptionExplorationModule
 from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.tabular import TabularConfig, run_tabular
 
@@ -199,7 +199,8 @@ def explored(
 ) -> tuple[Tensor, Tensor]:
     """Explores an environment at ε = 1 with fixed option sets, all of them in one batch.
 
-    Selection, termination, duration and the probability of options are those of ``explorer``, which is copied.
+    Selection, termination, duration and the probability of options are those of ``explorer``, which is copied; a
+    :class:`~torchrl_dceo.modules.DirectedSelection` becomes uniform, because it depends on the learned functions.
 
     Args:
         table_env (TableEnv): the environment; its batch size does not matter.
@@ -266,6 +267,9 @@ def _at_eps_one(explorer: OptionExplorationModule) -> OptionExplorationModule:
     if isinstance(ends, functools.partial) and ends.func is value_termination:
         # The tables contain gains already, so nothing is subtracted.
         explorer.termination = value_termination
+    if isinstance(explorer.selection, DirectedSelection):
+        # Its probabilities belong to the learned functions; exact ones have other places and signs.
+        explorer.selection.probabilities.fill_(1 / explorer.num_options)
     return explorer
 
 

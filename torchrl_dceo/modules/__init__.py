@@ -10,6 +10,7 @@ from torchrl_dceo.modules.exploration import EZGreedyModule, OptionExplorationMo
 from torchrl_dceo.modules.option_actor import OptionQValueActor, averaged
 from torchrl_dceo.modules.rayleigh_ritz import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.modules.rewards import EigenReward
+from torchrl_dceo.modules.selection import DirectedSelection
 from torchrl_dceo.modules.skill_rewards import CICReward, DIAYNReward, SkillScores
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "CentringFit",
     "CountBonus",
     "DIAYNReward",
+    "DirectedSelection",
     "DuelingDistribution",
     "EZGreedyModule",
     "EigenReward",

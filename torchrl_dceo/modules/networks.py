@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torchrl_dceo._fast import is_fast
 from torchrl_dceo._fast.convolution import (
     PreparedNetwork,
+    bf16_is_native,
     fused_conv_net,
     prepared_conv_net,
     prepared_network,
@@ -55,7 +56,8 @@ class ConvNet(nn.Module, PreparedNetwork):
     (forward) to three quarters (with backward) of the time for the grid network at batch 32. The layers themselves
     run on other devices, inside :mod:`torch.func` transforms (such as :class:`StackedNet`), :func:`torch.compile` and
     autocast, when the pixels need a gradient, and after a layer was replaced, hooked or parametrized. Set
-    ``net.fused = False`` for second derivatives.
+    ``net.fused = False`` for second derivatives, and ``net.bf16 = True`` to multiply in bf16: all layers but the last
+    in the fused node, as autocast does elsewhere. Weights, their gradients and the output keep their dtype.
 
     Images are padded with zeros on the right and at the bottom until the windows of every layer cover every pixel. The
     grid network needs no padding for 3x19x19; without padding it would ignore two of the 13 rows and columns of a
@@ -106,6 +108,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         self.layers = nn.Sequential(*layers)
         self._padded_shape = torch.Size((in_shape[0], *full))
         self.fused = True
+        self.bf16 = False
         self._built = layers
         # nn.Module's own dictionaries of hooks: empty unless a layer is hooked.
         self._hooks = [
@@ -140,7 +143,7 @@ class ConvNet(nn.Module, PreparedNetwork):
             scale = 1.0 if is_float else 1 / 255
             parameters = [p for layer in self._weighted for p in (layer.weight, layer.bias)]
             features = fused_conv_net(
-                images, scale, self._strides, cast("list[Tensor]", parameters)
+                images, scale, self._strides, cast("list[Tensor]", parameters), bf16=self.bf16
             )
         else:
             features = self._run_layers(images, dtype, is_float)
@@ -162,7 +165,11 @@ class ConvNet(nn.Module, PreparedNetwork):
             return None
         parameters = [p for layer in self._weighted for p in (layer.weight, layer.bias)]
         run = prepared_conv_net(
-            images, 1.0 if is_float else 1 / 255, self._strides, cast("list[Tensor]", parameters)
+            images,
+            1.0 if is_float else 1 / 255,
+            self._strides,
+            cast("list[Tensor]", parameters),
+            bf16=self.bf16,
         )
         if pixels.ndim == 4:
             return run
@@ -179,8 +186,13 @@ class ConvNet(nn.Module, PreparedNetwork):
         ):
             order = torch.channels_last
         if is_float:
-            return self.layers(images.to(images.dtype, memory_format=order))
-        return self.layers(images.to(dtype, memory_format=order).div_(255))
+            images = images.to(images.dtype, memory_format=order)
+        else:
+            images = images.to(dtype, memory_format=order).div_(255)
+        if not self.bf16:
+            return self.layers(images)
+        with torch.autocast(images.device.type, torch.bfloat16):
+            return self.layers(images).to(dtype)
 
     def _is_fusible(self, images: Tensor) -> bool:
         """Whether the fused node gives the result of the layers and is not slower."""
@@ -194,6 +206,7 @@ class ConvNet(nn.Module, PreparedNetwork):
             and (torch.is_grad_enabled() or images.numel() <= _LARGE)
             and not torch._C._are_functorch_transforms_active()
             and not torch.is_autocast_enabled("cpu")
+            and (not self.bf16 or bf16_is_native())
             and self._is_as_built()
         )
 
@@ -209,6 +222,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         if not (
             self.fused
             and self._fits
+            and (not self.bf16 or bf16_is_native())
             and self._compiled_call_impl is None
             and type(self).forward is ConvNet.forward
             and self._is_as_built()
@@ -224,7 +238,7 @@ class ConvNet(nn.Module, PreparedNetwork):
 
     def empty_form(self) -> Form:
         """What identifies the network apart from its tensors."""
-        return Form((), self._strides, self._padded_shape, self._padding)
+        return Form((), self._strides, self._padded_shape, self._padding, bf16=self.bf16)
 
     @property
     def parameter_names(self) -> list[str]:
@@ -436,6 +450,8 @@ class StackedNet(OptionNet):
         stacked = entries["stacked"]._tensordict
         parameters = tuple(stacked[str(i)] for i in range(len(self.stacked)))
         if self._names != network.parameter_names or not network.fused:
+            return None
+        if network.bf16 and not bf16_is_native():
             return None
         return network.empty_form()._replace(parameters=parameters, stack=len(parameters[0]))
 

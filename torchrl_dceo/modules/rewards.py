@@ -222,6 +222,11 @@ class EigenReward(KeyedModule):
             return torch.cat([values, -values], -1)
         return values if self.signs == "+" else -values
 
+    @torch.no_grad()
+    def followed(self, tensordict: TensorDictBase) -> Tensor:
+        """The function that each option climbs, at the root state: f_i or -f_i, ``[*, N]`` or ``[*, 2N]``."""
+        return self._signed(self._features(tensordict))
+
     # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
     @dispatch(auto_batch_size=False)
     @torch.no_grad()
@@ -243,7 +248,7 @@ class EigenReward(KeyedModule):
         It is :math:`f_i(s)` in the potential mode and 0 otherwise. An option whose action values are all below the
         offset gains nothing by any action.
         """
-        values = self._signed(self._features(tensordict))
+        values = self.followed(tensordict)
         return values if self.mode == "potential" else torch.zeros_like(values)
 
     def _next(self, tensordict: TensorDictBase) -> TensorDictBase:

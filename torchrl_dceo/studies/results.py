@@ -187,9 +187,7 @@ def _readme(origin: dict[str, Any], results: Results, metrics: Sequence[str]) ->
         ]
         reward_free = not any(name.endswith("return") for name in metrics)
         parts.append(_coverage(results.folder) if reward_free else summary.read_text().strip())
-    parts += [
-        f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.images
-    ]
+    parts += [f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.images]
     for path in results.tables:
         table = _table(path)
         name = _link(path, results.folder)

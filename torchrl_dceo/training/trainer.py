@@ -296,8 +296,9 @@ class Trainer(Resumable):
         counters.phase_frames += frames
         # A step can be sampled once the next step of its environment is stored: with more environments than
         # learning_starts the first batch may have none, and its updates are skipped.
-        for _ in range(self._updates_due() - updates_before if len(self.replay) else 0):
-            self.metrics.updated(self.agent.learn(self.replay, self.phase))
+        due = self._updates_due() - updates_before if len(self.replay) else 0
+        for outputs in self.agent.updates(self.replay, self.phase, due):
+            self.metrics.updated(outputs)
             counters.updates += 1
         self._collection.learned(counters.frames)
 
