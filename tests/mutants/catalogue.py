@@ -21,7 +21,7 @@ _ANY = "training/test_any_environment.py::"
 _APPENDING = """\
         env = env.append_transform(InitTracker())
     for transform in transforms:
-        # Not twice, if the same environment is trained in again.
+        # Not twice, if the same environment is used for another training.
         if (type(transform), transform.out_keys) not in there:
             # A new object, if the environment had no transforms.
             env = env.append_transform(transform.clone())
