@@ -434,7 +434,7 @@ def test_distributional_loss_takes_a_batch_of_as_many_transitions_as_atoms():
     [
         ({"num_streams": 0}, "num_streams must be at least 1, got 0"),
         ({"storage": "disk"}, "storage must be 'memory' or 'memmap', got 'disk'"),
-        ({"scratch_dir": "/x"}, "scratch_dir='/x' has no use"),
+        ({"scratch_dir": "/x"}, "scratch_dir='/x' has no effect"),
         (
             {"sampler": "slice"},
             "sampler must be 'uniform', 'prioritized' or 'distinct', got 'slice'",
@@ -446,7 +446,7 @@ def test_distributional_loss_takes_a_batch_of_as_many_transitions_as_atoms():
             {"pair_steps": 98},
             "too short for pair_steps=98 and frame_stack=1: set capacity to at least 101",
         ),
-        ({"uniform_key": "later"}, "uniform_key='later' is an entry of the samples already"),
+        ({"uniform_key": "later"}, "uniform_key='later' is already an entry of the samples"),
     ],
 )
 def test_bad_settings(settings, message):

@@ -142,7 +142,7 @@ def test_padded_networks_agree_fused_and_not(shape):
 def test_a_shape_that_is_no_image_is_named():
     with pytest.raises(ValueError, match=r"\(channels, height, width\), got \(19, 19\)"):
         nature_net((19, 19), 2)
-    with pytest.raises(ValueError, match="at least one pixel a side, got 0"):
+    with pytest.raises(ValueError, match="at least one pixel per side, got 0"):
         grid_net((3, 0, 5), 2)
 
 
