@@ -292,5 +292,7 @@ def test_dispatch_with_plain_tensors():
 
 
 def test_discounted_single_steps_are_refused():
-    with pytest.raises(ValueError, match='"discounted" differs from "telescoped" only over several'):
+    with pytest.raises(
+        ValueError, match='"discounted" differs from "telescoped" only over several'
+    ):
         EigenReward(make_encoder(), 3, mode="discounted", gamma=0.9, single_step=True)

@@ -85,6 +85,9 @@ def test_batches_of_any_shape_count_frame_by_frame():
     batch = torch.randn(4, 6, 2)
     one.observe(TensorDict({"observation": batch}, [4, 6]))
     other.observe(TensorDict({"observation": batch.view(24, 2)}, [24]))
+    single = make_selection()
+    single.observe(TensorDict({"observation": batch[0, 0]}, []))  # one step without a batch
+    torch.testing.assert_close(single.mean / single.weight, torch.cat([batch[0, 0], -batch[0, 0]]))
     torch.testing.assert_close(one.mean, other.mean)
     torch.testing.assert_close(one.weight, other.weight)
 

@@ -93,11 +93,13 @@ class DirectedSelection(nn.Module):
             tensordict (TensorDictBase): holds what the encoder reads, with any batch shape.
         """
         (reward,) = self._reward
-        frames = tensordict.numel()
+        frames, device = tensordict.numel(), self.mean.device
+        entries = {key: tensordict.get(key) for key in reward.encoder.in_keys}
         states = TensorDict(
             {
-                key: tensordict.get(key).flatten(0, tensordict.ndim - 1)
-                for key in reward.encoder.in_keys
+                # The collector may run on another device than the networks.
+                key: entry.reshape(frames, *entry.shape[tensordict.ndim :]).to(device)
+                for key, entry in entries.items()
             },
             [frames],
         )
