@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo dist docs docs-serve test test-all test-wheel lint bench chaos mutants miniworld browser clean
-# What the 3D worlds draw with (Debian, Ubuntu).
+# What the 3D environments draw with (Debian, Ubuntu).
 MESA := libegl1 libgl1 libglu1-mesa
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -58,10 +58,10 @@ chaos: $(VENV)/.installed
 mutants: $(VENV)/.installed
 	PYTHONPATH=tests:. $(BIN)/python -m mutants $(MUTANTS)
 
-# Mesa's libraries for the 3D worlds, where apt may be used; their Python package comes with .venv.
+# Mesa's libraries for the 3D environments, where apt may be used; their Python package comes with .venv.
 miniworld: $(VENV)/.installed
 	@if $(BIN)/python -c "from torchrl_dceo.envs.miniworld_headless import why_not; raise SystemExit(why_not() is not None)"; then \
-		echo "the 3D worlds can be drawn"; \
+		echo "the 3D environments can be drawn"; \
 	elif ! command -v apt-get > /dev/null; then echo "no apt-get here: install $(MESA) by hand"; exit 1; \
 	elif [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $(MESA); \
 	elif sudo -n true 2> /dev/null; then sudo apt-get update -qq && sudo apt-get install -y -qq $(MESA); \

@@ -1,10 +1,10 @@
-"""Speed of the worlds, as ratios of references that are measured in the same run.
+"""Speed of the environments, as ratios of references that are measured in the same run.
 
 - ``GridWorldEnv`` (Nine Rooms, pixels) at batch 1 and 64 against its MiniGrid twin under TorchRL, in a loop of given
   actions and ``step_and_maybe_reset``. Targets: 2x and 50x.
 - The same two through a ``Collector`` with a random policy. At batch 1 three quarters of the time are then the
   Collector's and the policy's own, which both pay: there the gain is small (no target).
-- MiniGrid worlds with cached tiles against MiniGrid's own ``RGBImgObsWrapper``, both with tiles of
+- MiniGrid environments with cached tiles against MiniGrid's own ``RGBImgObsWrapper``, both with tiles of
   8 x 8 pixels. Target: 10x.
 
 All times are CPU times of this process, in turns of ours and the reference, and the ratio is the median over the
@@ -27,7 +27,7 @@ from torchrl.envs import EnvBase, GymWrapper
 
 from torchrl_dceo.envs.grid.grid_world import GridWorldEnv
 from torchrl_dceo.envs.grid.maps import nine_rooms
-from torchrl_dceo.envs.minigrid import WORLDS, world_id
+from torchrl_dceo.envs.minigrid import ENVIRONMENTS, env_id
 
 
 def loop(env: EnvBase, steps: int) -> Callable[[], float]:
@@ -106,20 +106,18 @@ def main() -> None:
     for i, (name, measure) in enumerate((("loop", loop), ("Collector", collector))):
         for batch_size, target in targets.items():
             grid = GridWorldEnv(nine_rooms(), batch_size=batch_size, seed=0)
-            twin = GymWrapper(gym.make(world_id("NineRooms")))
+            twin = GymWrapper(gym.make(env_id("NineRooms")))
             compare(
                 f"GridWorldEnv batch {list(batch_size)} / MiniGrid twin, {name}",
                 measure(grid, steps),
                 measure(twin, steps),
                 target[i],
             )
-    for name in WORLDS:
+    for name in ENVIRONMENTS:
         compare(
             f"{name}, cached tiles / RGBImgObsWrapper",
-            gym_loop(gym.make(world_id(name), tile_size=8), steps),
-            gym_loop(
-                RGBImgObsWrapper(gym.make(world_id(name), observation="minigrid")), steps // 10
-            ),
+            gym_loop(gym.make(env_id(name), tile_size=8), steps),
+            gym_loop(RGBImgObsWrapper(gym.make(env_id(name), observation="minigrid")), steps // 10),
             10,
         )
 

@@ -116,7 +116,7 @@ def run(config: RepresentationConfig) -> dict[str, object]:
     last = result.rows[-1]
     moments = result.as_learned_moments
     numbers = {
-        "states": result.world.num_states,
+        "states": result.env.num_states,
         **{key: getattr(config, key) for key in RUN[1:]},
         "lambda_d": float(result.eigenvalues[-1]),
         "collapsed": int((moments < 0.02 * moments.max()).sum()),

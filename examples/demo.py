@@ -26,12 +26,12 @@ from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.analysis import (
     Progress,
+    find_table_env,
     followed_eigenfunctions,
     greedy_path,
     option_climb,
     read_progress,
     state_values,
-    table_world,
 )
 from torchrl_dceo.analysis.figures import COLOURS, colormap, describe, new_figure, styled
 from torchrl_dceo.analysis.figures.maps import show_arrows, show_map, show_marks
@@ -52,9 +52,7 @@ class Snapshot:
     functions: Tensor | None = None  # [S, N], the function of each option
     policies: Tensor | None = None  # [S, N], its greedy action
     best: int = 0  # the option that gains most of the range of its function
-    path: list[int] = field(
-        default_factory=list
-    )  # the main learner's greedy path_axes, without slips
+    path: list[int] = field(default_factory=list)  # the main learner's greedy path, without slips
 
 
 @dataclass
@@ -67,7 +65,7 @@ class Snapshots:
         counts = find_transform(trainer.env, StateCounts)
         assert counts is not None
         shot = Snapshot(trainer.counters.frames, counts.counts.clone())
-        env = table_world(trainer.env)
+        env = find_table_env(trainer.env)
         values = state_values(trainer.agent.policy[0], env, out_key="action_value")
         start = env.layout.cells.index(env.layout.starts[0])
         shot.path = greedy_path(values, env.next_state, start)

@@ -1,4 +1,4 @@
-"""What holds a run's options back: how they were learned, or what their discount lets them climb?
+"""Are a run's options limited by learning or by their discount?
 
 For every option of a finished run: how much of its (learned) eigenfunction it climbs, and how much an option that is
 solved exactly on the same function climbs, for several discounts. ``python research/attainable_climb.py <run dir>``.
@@ -19,16 +19,16 @@ try:
     run = load_analysis(arguments.run_dir)
 except (FileNotFoundError, ValueError) as error:
     sys.exit(str(error))
-world, functions = run.grid, run.followed
-if world is None or functions is None or run.option_values is None:
+env, functions = run.grid, run.followed
+if env is None or functions is None or run.option_values is None:
     sys.exit(f"{arguments.run_dir} has no options that climb eigenfunctions of a grid")
 
-learned = option_climb(run.option_values, functions, world.next_state).mean()
+learned = option_climb(run.option_values, functions, env.next_state).mean()
 solved = {
     gamma: option_climb(
-        solved_option_values(functions, world.next_state, gamma=gamma, slip=world.slip),
+        solved_option_values(functions, env.next_state, gamma=gamma, slip=env.slip),
         functions,
-        world.next_state,
+        env.next_state,
     ).mean()
     for gamma in arguments.gammas
 }

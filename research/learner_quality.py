@@ -1,7 +1,7 @@
-"""How soon does the main learner carry a rare reward back to the start? Stored data, one loss, several settings.
+"""How fast does the main learner propagate a rare reward to the start? Stored data, one loss, several settings.
 
 Steps of a random walk from anywhere, a goal in some of them, n-step Double DQN and nothing else. For each setting and
-seed: the chance that the greedy policy (with the world's slips, within 100 steps) reaches a goal from the start,
+seed: the chance that the greedy policy (with the environment's slips, within 100 steps) reaches a goal from the start,
 after so many updates. ``python research/learner_quality.py results/option_quality/main_learner.csv`` keeps the numbers.
 """
 
@@ -14,7 +14,7 @@ from torchrl.objectives import DQNLoss, HardUpdate, SoftUpdate
 
 from torchrl_dceo._fast import tune_process
 from torchrl_dceo._fast.actors import GreedyActor
-from torchrl_dceo.analysis import state_values, table_world
+from torchrl_dceo.analysis import find_table_env, state_values
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit, averaged
@@ -28,7 +28,7 @@ parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
 arguments = parser.parse_args()
 
 ENVS, STEPS = 16, 100
-SETTINGS = [  # what a full pixel is in centred pictures (0: not centred), targets (updates between, or τ), averaged
+SETTINGS = [  # the value of a full pixel in centred images (0: not centred), targets (updates between, or τ), averaged
     (0, 250, False),
     (2, 250, False),
     (2, 50, False),
@@ -42,8 +42,8 @@ env = make_env(
     "NineRooms", room_size=arguments.room_size, batch_size=ENVS, seed=500, starts="anywhere"
 )
 data = env.rollout(3000, break_when_any_done=False)
-world = table_world(make_env("NineRooms", room_size=arguments.room_size))
-assert world is not None
+table_env = find_table_env(make_env("NineRooms", room_size=arguments.room_size))
+assert table_env is not None
 start = int(make_env("NineRooms", room_size=arguments.room_size).reset()["state_id"])
 ended = data["next", "terminated"].squeeze(-1)
 goals = data["next", "state_id"][ended].unique()
@@ -51,11 +51,13 @@ goals = data["next", "state_id"][ended].unique()
 
 def reached(values: torch.Tensor) -> float:
     """The chance that the policy greedy in ``values`` reaches a goal, from the slippery dynamics themselves."""
-    states = torch.arange(world.num_states)
-    moves = (1 - world.slip) * torch.nn.functional.one_hot(values.argmax(-1), world.num_actions)
-    moves = moves + world.slip / world.num_actions
-    dynamics = torch.zeros(world.num_states, world.num_states)
-    dynamics.scatter_add_(1, world.next_state, moves)
+    states = torch.arange(table_env.num_states)
+    moves = (1 - table_env.slip) * torch.nn.functional.one_hot(
+        values.argmax(-1), table_env.num_actions
+    )
+    moves = moves + table_env.slip / table_env.num_actions
+    dynamics = torch.zeros(table_env.num_states, table_env.num_states)
+    dynamics.scatter_add_(1, table_env.next_state, moves)
     dynamics[goals] = (states == goals[:, None]).float()
     return float(torch.linalg.matrix_power(dynamics, STEPS)[start, goals].sum())
 
@@ -89,7 +91,9 @@ def learned(pixel: float, targets: float, average: bool, seed: int) -> list[floa
         optimizer.zero_grad()
         target.step()
         if update % (arguments.updates // 6) == 0:
-            chances.append(round(reached(state_values(acting, world, out_key="action_value")), 2))
+            chances.append(
+                round(reached(state_values(acting, table_env, out_key="action_value")), 2)
+            )
     return chances
 
 

@@ -1,8 +1,8 @@
-"""How much of Four Rooms' ring a picture tells: ``python research/miniworld_bound.py [--views 1] [--distinct-walls]``.
+"""The information in an image of Four Rooms: ``python research/miniworld_bound.py [--views 1] [--distinct-walls]``.
 
-An upper bound for ``miniworld_eigenfunctions.py``: the same network is taught, with supervision, the first two
-eigenfunctions of the floor itself from pictures at random places and headings, and is then measured in the same way.
-What it cannot tell from a picture no objective can teach it.
+An upper bound for ``miniworld_eigenfunctions.py``: the same network learns, with supervision, the first two
+eigenfunctions of the floor from images at random positions and headings, and is evaluated in the same way.
+No objective can do better from these images.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tensordict.nn import TensorDictModule
 
 from torchrl_dceo._fast import tune_process
 from torchrl_dceo.analysis.figures.birds_eye import axis_correlation, look_from_above
-from torchrl_dceo.analysis.figures.birds_eye_figures import first_person_world
+from torchrl_dceo.analysis.figures.birds_eye_figures import first_person_env
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit
 from torchrl_dceo.modules.networks import nature_net
@@ -31,7 +31,7 @@ from torchrl_dceo.studies.experiments.miniworld_eigenfunctions import (
 )
 from torchrl_dceo.tabular import laplacian_eigenvectors
 
-FINE = 0.25  # m between the places of the pictures, and between those that the eigenfunctions are computed on
+FINE = 0.25  # m between the positions of the images, and between those of the eigenfunctions
 # Of the plane of the two eigenfunctions, which are a pair.
 ANGLES = np.linspace(0, np.pi, 24, endpoint=False)
 
@@ -67,7 +67,7 @@ def floor_eigenfunctions(free: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Draws pictures, teaches, measures."""
+    """Renders images, trains, evaluates."""
     options = arguments()
     tune_process()
     torch.manual_seed(options.seed)
@@ -80,16 +80,16 @@ def main() -> None:
         **view_settings(options),
     )
     env.reset()
-    world = first_person_world(env)
-    free, positions = world.floor_plan.lattice_grid(FINE)
+    miniworld_env = first_person_env(env)
+    free, positions = miniworld_env.floor_plan.lattice_grid(FINE)
     places = generator.integers(len(positions), size=options.pictures)
     looks = generator.uniform(0, 2 * np.pi, options.pictures)
-    if world.fixed_heading is not None:
-        looks[:] = world.fixed_heading
+    if miniworld_env.fixed_heading is not None:
+        looks[:] = miniworld_env.fixed_heading
     pictures = torch.from_numpy(
         np.concatenate(
             [
-                world.observe_at(positions[[place]], heading)
+                miniworld_env.observe_at(positions[[place]], heading)
                 for place, heading in zip(places, looks, strict=True)
             ]
         )
@@ -116,9 +116,9 @@ def main() -> None:
     with (options.out / "correlations.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["heading", "best", *(f"{np.rad2deg(angle):.1f}" for angle in ANGLES)])
-        for degrees in headings(world):
+        for degrees in headings(miniworld_env):
             view = look_from_above(
-                module, world, spacing=SPACING, heading=float(np.deg2rad(degrees))
+                module, miniworld_env, spacing=SPACING, heading=float(np.deg2rad(degrees))
             )
             along = [
                 axis_correlation(view.values @ (np.cos(a), np.sin(a)), view.free, SPACING)

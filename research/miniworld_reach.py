@@ -1,4 +1,4 @@
-"""What keeps a run's options in a room in 3D: what they climb, their discount, or how they were learned?
+"""Why do a run's options stay in a room in 3D: eigenfunctions, discount, or learning?
 
     python research/miniworld_reach.py RUN [RUN ...]
 

@@ -1,4 +1,4 @@
-"""What makes good options? Exact eigenfunctions, a random walk's data, and one option loss under several settings.
+"""What makes good options? Exact eigenfunctions, data of a random walk, and one option loss with several settings.
 
 For each setting: how much of the range of its eigenfunction an option's greedy policy climbs, mean over ten options and
 all states, after so many updates. Nothing but the options learns, so the settings of their loss are all that differs.
@@ -15,7 +15,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.objectives import HardUpdate, SoftUpdate
 
 from torchrl_dceo._fast import tune_process
-from torchrl_dceo.analysis import exact_eigenfunctions, option_climb, state_values, table_world
+from torchrl_dceo.analysis import exact_eigenfunctions, find_table_env, option_climb, state_values
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import Centred, CentringFit, EigenReward, OptionQValueActor, averaged
@@ -30,7 +30,7 @@ parser.add_argument("--seed", type=int, default=0)
 arguments = parser.parse_args()
 
 ENVS, OPTIONS = 16, 10
-SETTINGS = [  # steps of a transition, reward, discount, targets (updates between, or τ), pictures centred, averaged
+SETTINGS = [  # steps of a transition, reward, discount, targets (updates between, or τ), images centred, averaged
     *itertools.product((5, 3, 1), ("telescoped",), (0.99,), (250,), (False,), (False,)),
     *itertools.product((5, 1), ("telescoped", "potential"), (0.95,), (50,), (False,), (False,)),
     *itertools.product((1,), ("potential",), (0.99, 0.9), (50,), (False,), (False,)),
@@ -42,9 +42,9 @@ torch.manual_seed(arguments.seed)
 env = make_env(
     arguments.env, batch_size=ENVS, seed=arguments.seed, coverage=True, starts="anywhere"
 )
-world = table_world(env)
-assert world is not None
-_, eigenfunctions = exact_eigenfunctions(world, OPTIONS + 1)
+table_env = find_table_env(env)
+assert table_env is not None
+_, eigenfunctions = exact_eigenfunctions(table_env, OPTIONS + 1)
 table = torch.nn.Embedding.from_pretrained(eigenfunctions.float())
 encoder = TensorDictModule(table, in_keys=["state_id"], out_keys=["representation"])
 data = env.rollout(3000, break_when_any_done=False)
@@ -90,7 +90,7 @@ def climbed(
         target.step()
         if update % (arguments.updates // 4) == 0:
             climb = option_climb(
-                state_values(acting, world), eigenfunctions[:, 1:], world.next_state
+                state_values(acting, table_env), eigenfunctions[:, 1:], table_env.next_state
             )
             scores.append(round(float(climb.mean().nanmean()), 3))
     return scores

@@ -1,7 +1,7 @@
-"""How often would perfect options reach the goal? Exact eigenfunctions, exact options, and Algorithm 1 at ε = 1.
+"""How often do exact options reach the goal? Exact eigenfunctions, exact options, and Algorithm 1 at ε = 1.
 
-What is left to choose is how many eigenfunctions are followed, and whether in one direction or in both; and it decides
-more than all learning does. ``python research/perfect_options.py results/option_quality/perfect_options.csv``.
+The remaining choices are the number of eigenfunctions and whether to follow them in both directions. They matter
+more than learning. ``python research/perfect_options.py results/option_quality/perfect_options.csv``.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.envs import InitTracker, TransformedEnv
 
-from torchrl_dceo.analysis import exact_eigenfunctions, solved_option_values, table_world
+from torchrl_dceo.analysis import exact_eigenfunctions, find_table_env, solved_option_values
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import OptionExplorationModule
 
@@ -30,10 +30,12 @@ def chance(name: str, number: int, signs: str, prob: float, duration: float) -> 
     """The share of episodes that end at a goal."""
     torch.manual_seed(0)
     env = make_env(name, batch_size=arguments.episodes, seed=0, observation="index")
-    world = table_world(env)
-    _, functions = exact_eigenfunctions(world, number + 1)
+    table_env = find_table_env(env)
+    _, functions = exact_eigenfunctions(table_env, number + 1)
     followed = torch.cat([sign * functions[:, 1:] for sign in SIGNS[signs]], -1)
-    table = solved_option_values(followed, world.next_state, gamma=GAMMA, slip=world.slip).float()
+    table = solved_option_values(
+        followed, table_env.next_state, gamma=GAMMA, slip=table_env.slip
+    ).float()
     explorer = OptionExplorationModule(
         env.action_spec_unbatched,
         num_options=followed.shape[-1],
@@ -44,22 +46,26 @@ def chance(name: str, number: int, signs: str, prob: float, duration: float) -> 
         option_duration=duration,
     )
     policy = TensorDictSequential(
-        # No main learner: at ε = 1 its action is never taken.
+        # No main learner: at ε = 1 its action is not used.
         TensorDictModule(torch.zeros_like, in_keys=["state_id"], out_keys=["action"]),
         TensorDictModule(
             lambda state: table[state], in_keys=["state_id"], out_keys=["option_action_value"]
         ),
         explorer,
     )
-    env = TransformedEnv(world, InitTracker()).append_transform(explorer.make_tensordict_primer())
+    env = TransformedEnv(table_env, InitTracker()).append_transform(
+        explorer.make_tensordict_primer()
+    )
     with torch.no_grad():
-        walk = env.rollout(world.max_steps, policy, break_when_any_done=False)
+        walk = env.rollout(table_env.max_steps, policy, break_when_any_done=False)
     return float(walk["next", "terminated"].any(1).float().mean())
 
 
 out = open(arguments.csv, "w", newline="") if arguments.csv else sys.stdout  # noqa: SIM115
 rows = csv.writer(out)
-rows.writerow(["world", "eigenfunctions", "signs", "option_prob", "option_duration", "reached"])
+rows.writerow(
+    ["environment", "eigenfunctions", "signs", "option_prob", "option_duration", "reached"]
+)
 for name in arguments.environments:
     for number in (10, 5, 3):
         for signs in SIGNS:

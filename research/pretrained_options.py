@@ -1,4 +1,4 @@
-"""Trains the option sets that the package brings along, from random walks without reward, and measures what they do.
+"""Trains the pretrained option sets of the package, from random walks without reward, and measures them.
 
     python research/pretrained_options.py nine_rooms maze escape_room
     python research/pretrained_options.py miniworld_four_rooms --run runs/3d  # those that a run of dceo has learned
@@ -21,10 +21,10 @@ import torch
 from torchrl_dceo._fast import tune_process
 from torchrl_dceo.agents import Agent, make_agent
 from torchrl_dceo.analysis import (
+    find_table_env,
     followed_eigenfunctions,
     option_climb,
     state_values,
-    table_world,
 )
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
@@ -94,12 +94,12 @@ def visited(chosen: OptionSet, settings: dict[str, Any], envs: int = 16) -> dict
 def climbed(chosen: OptionSet, settings: dict[str, Any]) -> float:
     """The mean climb of the options, where the states can be listed."""
     env = build(settings, 0, 1)
-    world = table_world(env)
-    if world is None or chosen.encoder is None or chosen.reward is None:
+    table_env = find_table_env(env)
+    if table_env is None or chosen.encoder is None or chosen.reward is None:
         return float("nan")
-    followed = followed_eigenfunctions(chosen.reward, state_values(chosen.encoder, world))
-    values = state_values(chosen.options, world)
-    return float(option_climb(values, followed, world.next_state).mean().nanmean())
+    followed = followed_eigenfunctions(chosen.reward, state_values(chosen.encoder, table_env))
+    values = state_values(chosen.options, table_env)
+    return float(option_climb(values, followed, table_env.next_state).mean().nanmean())
 
 
 def learned(settings: dict[str, Any], updates: int, seed: int) -> tuple[Agent, int]:

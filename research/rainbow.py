@@ -1,4 +1,4 @@
-"""Rainbow learns the way to a goal at the far corner of a room: ``python examples/rainbow.py [run directory]``."""
+"""Rainbow learns the path to a goal in the far corner of a room: ``python research/rainbow.py [run directory]``."""
 
 import sys
 
@@ -27,7 +27,7 @@ agent = make_agent(
     env,
     lr=5e-4,  # a small network may take larger steps than Atari's
     target_period=100,
-    v_max=1.0,  # the largest return there is
+    v_max=1.0,  # the largest possible return
     centre_pixels=True,  # as the other agents on grids
     eps_end=0.05,
     eps_frames=6_000,

@@ -53,9 +53,9 @@ class FakeStudy:
         return path.read_text().split() if path.is_file() else []
 
     def faults(self, *lines: str) -> None:
-        world = self.run("dceo", 0).parents[1]
-        world.mkdir(parents=True, exist_ok=True)
-        (world / "faults").write_text("\n".join(lines))
+        environment = self.run("dceo", 0).parents[1]
+        environment.mkdir(parents=True, exist_ok=True)
+        (environment / "faults").write_text("\n".join(lines))
 
     def mend(self) -> None:
         (self.run("dceo", 0).parents[1] / "mended").touch()

@@ -32,7 +32,7 @@ PUBLIC = {
     "draw_run draw_visits exact_eigenfunctions followed_eigenfunctions greedy_path improvements interquartile_mean "
     "load_analysis map_figures option_climb pairwise_improvement performance_profile reachable_states read_progress "
     "rollout_frames sample_efficiency save_analysis save_rollout_gif share_better solved_option_values state_values "
-    "table_world",
+    "find_table_env",
     "tabular": "METHODS OptionTable QLearning QTable RODCycle TabularConfig TabularOptionExploration TransitionGraph "
     "laplacian_eigenvectors run_tabular solve_options",
     "studies": "Grid Job Method Preset Script Study",

@@ -18,7 +18,14 @@ RESULTS = Path(__file__).parents[1] / "results"
 CONFIGS = sorted(RESULTS.rglob("config.yaml"))
 # Settings whose default is not what the code did before they came: a stored run has them in its file. Whoever changes a
 # default, or brings a setting that is on, writes the value of before into the files (and its name here).
-LATER = {"replay_measure", "eps_per", "eps_after_reward", "laplacian_measure", "main_adam_eps"}
+LATER = {
+    "replay_measure",
+    "eps_per",
+    "eps_after_reward",
+    "laplacian_measure",
+    "main_adam_eps",
+    "direction",
+}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: "-".join(path.parts[-5:-1]))

@@ -1,4 +1,4 @@
-"""Runs with workers: a world that shows whose steps they are and in which order, and what is checked of every kind."""
+"""Runs with workers: an environment that records which worker made each step, and the checks of every kind."""
 
 from __future__ import annotations
 

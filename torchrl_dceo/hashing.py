@@ -1,8 +1,8 @@
-"""An observation as a number: exact bytes, the coarse cell of an image, or the signs of random projections.
+"""Hashes of observations: exact bytes, coarse cells of images, or signs of random projections.
 
-Every hash maps a batch of observations ``[N, ...]`` to int64 ``[N]``, the same in every process and on every run: equal
-numbers stand for states that count as one. For replay (which states are distinct) and for coverage (how many were
-seen), neither of which needs to know the environment.
+Every hash maps a batch of observations ``[N, ...]`` to int64 ``[N]``, the same in every process and in every run.
+Observations with equal hashes count as one state. Used by replay (distinct states) and for coverage in any
+environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ __all__ = ["CellHash", "ExactHash", "ObservationHash", "SimHash", "combine", "ma
 ObservationHash = Callable[[Tensor], Tensor]
 
 _SEED = 20240731
-_MIX = -7046029254386353131  # 2⁶⁴ divided by the golden ratio: odd, with its bits well spread
+_MIX = (
+    -7046029254386353131
+)  # 2⁶⁴ divided by the golden ratio, an odd multiplier for multiplicative hashing
 
 
 def _coefficients(size: int, seed: int) -> Tensor:
@@ -27,9 +29,9 @@ def _coefficients(size: int, seed: int) -> Tensor:
 
 
 class ExactHash:
-    """Observations are the same if all their bytes are.
+    """Observations are equal if all their bytes are.
 
-    A sum of the bytes with random odd 64-bit weights, modulo 2⁶⁴: two different observations collide with a probability
+    The sum of the bytes with random odd 64-bit weights, modulo 2⁶⁴: two different ones collide with a probability
     below 2⁻⁵⁶.
 
     Keyword Args:
@@ -53,7 +55,7 @@ class ExactHash:
         """Hashes ``[N, ...]`` of any dtype."""
         rows = observations.detach().cpu().reshape(observations.shape[0], -1)
         if rows.is_floating_point():
-            rows = rows + 0.0  # -0.0 equals 0.0, but has another bit
+            rows = rows + 0.0  # -0.0 equals 0.0, but differs in a bit
         data = rows.contiguous().view(torch.uint8)
         size = data.shape[1]
         weights = self._weights.get(size)
@@ -63,15 +65,15 @@ class ExactHash:
 
 
 class CellHash:
-    """Images are the same if they fall into the same cell: shrunk, without colour and with few levels of brightness.
+    """Images are equal if they are in the same cell: downsized, grey and with few levels of brightness.
 
-    The cells of Go-Explore (`Ecoffet et al., 2021 <https://arxiv.org/abs/1901.10995>`_): what differs in a few pixels,
-    or in a flicker, is one state.
+    The cells of Go-Explore (`Ecoffet et al., 2021 <https://arxiv.org/abs/1901.10995>`_): images with few
+    different pixels are one state.
 
     Keyword Args:
-        height (int): of the shrunk image. Default: ``8``.
-        width (int): of the shrunk image. Default: ``11``.
-        levels (int): of brightness, of ``maximum``. Default: ``8``.
+        height (int): height of the downsized image. Default: ``8``.
+        width (int): width of the downsized image. Default: ``11``.
+        levels (int): levels of brightness between 0 and ``maximum``. Default: ``8``.
         maximum (float, optional): the brightest value. Default: ``255`` for integers, ``1`` for floats.
 
     Examples:
@@ -114,13 +116,13 @@ class CellHash:
 
 
 class SimHash:
-    """Vectors are the same if they lie on the same side of random planes (Charikar, 2002).
+    """Vectors are equal if they are on the same sides of random planes (Charikar, 2002).
 
-    Close vectors share most of their signs; the more bits, the finer the cells. As for exploration by counts in
+    Close vectors have most signs in common; with more bits the cells are smaller. As in count-based exploration by
     `Tang et al., 2017 <https://arxiv.org/abs/1611.04717>`_.
 
     Keyword Args:
-        bits (int): planes, up to 63. Default: ``32``.
+        bits (int): the number of planes, up to 63. Default: ``32``.
         seed (int): of the planes. Default: a constant.
 
     Examples:
@@ -178,7 +180,7 @@ _HASHES: dict[str, Callable[[], ObservationHash]] = {
 
 
 def make_hash(name: str | ObservationHash) -> ObservationHash:
-    """The hash of that name with its defaults, or the callable itself.
+    """Returns a hash by its name, with its defaults, or the callable itself.
 
     Args:
         name (str or callable): ``"exact"``, ``"cell"``, ``"simhash"``, or a callable from ``[N, ...]`` to int64

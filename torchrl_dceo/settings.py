@@ -30,7 +30,7 @@ __all__ = [
 
 
 def choices(given: str, known: Sequence[str]) -> str:
-    """The wrong name, the closest known one, and all known ones: the end of an error message.
+    """The end of an error message: the wrong name, the closest known one, and all known ones.
 
     Examples:
         >>> from torchrl_dceo.settings import choices
@@ -41,12 +41,12 @@ def choices(given: str, known: Sequence[str]) -> str:
 
 
 def suggestion(given: str, known: Sequence[str], cutoff: float = 0.5) -> str:
-    """The nearest known name in brackets, whatever its case; nothing if none is near.
+    """The closest known name in brackets, ignoring case; empty if none is close.
 
     Args:
         given (str): the wrong name.
-        known (sequence of str): the right ones.
-        cutoff (float, optional): how near it must be, from 0 to 1. Default: 0.5.
+        known (sequence of str): the valid names.
+        cutoff (float, optional): the minimum similarity, from 0 to 1. Default: 0.5.
 
     Examples:
         >>> from torchrl_dceo.settings import suggestion
@@ -69,8 +69,8 @@ def first_difference(
     """The first difference of two nested settings, as a sentence; ``None`` if there is none.
 
     Args:
-        saved (Any): those of before.
-        own (Any): those of now.
+        saved (Any): the earlier settings.
+        own (Any): the current settings.
         name (str, optional): their name in the message. Default: their keys.
 
     Keyword Args:
@@ -109,9 +109,9 @@ def _short(value: Any) -> str:
 
 
 def imported(name: Any) -> Any:
-    """The object that ``"package.module:name"`` stands for; anything but text is returned as it is.
+    """The object named by ``"package.module:name"``; anything but text is returned unchanged.
 
-    Modules are also found in the current directory, where one's own files are.
+    Modules are also found in the current directory.
 
     Examples:
         >>> from torchrl_dceo.settings import imported
@@ -186,14 +186,14 @@ def defaults(kind: Any) -> dict[str, Any]:
 def from_settings(
     kind: type[Config], values: Mapping[str, Any], *, of: str = "", prefix: str = ""
 ) -> Config:
-    """A dataclass from plain values; an unknown name raises an error.
+    """Builds a dataclass from plain values; an unknown name raises an error.
 
     Args:
         kind (type): the dataclass.
         values (mapping): its fields.
 
     Keyword Args:
-        of (str, optional): whose settings they are, for the message.
+        of (str, optional): the owner of the settings, for the message.
         prefix (str, optional): prefix of their names, for the messages.
 
     Examples:
@@ -261,7 +261,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def check_at_least(config: Any, least: int, names: Iterable[str]) -> None:
-    """Refuses fields below a number; ``None`` passes.
+    """Raises an error for fields below a number; ``None`` is allowed.
 
     Examples:
         >>> from torchrl_dceo.agents.configs import OptionConfig
@@ -276,7 +276,7 @@ def check_at_least(config: Any, least: int, names: Iterable[str]) -> None:
 
 
 def check_between(config: Any, names: Iterable[str], low: float = 0, high: float = 1) -> None:
-    """Refuses fields outside [low, high]; ``None`` passes.
+    """Raises an error for fields outside [low, high]; ``None`` is allowed.
 
     Examples:
         >>> from torchrl_dceo.agents.configs import LearnerConfig
@@ -291,7 +291,7 @@ def check_between(config: Any, names: Iterable[str], low: float = 0, high: float
 
 
 def check_positive(config: Any, names: Iterable[str]) -> None:
-    """Refuses fields that are not above 0; ``None`` passes.
+    """Raises an error for fields that are not above 0; ``None`` is allowed.
 
     Examples:
         >>> from torchrl_dceo.agents.configs import LearnerConfig

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/environments/index.md: ``python docs/tools/draw_environments.py``."""
+"""Draws the figures of docs/environments/index.md: ``python docs/tools/draw_environments.py``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OBJECTS = {
     "obstructed_key": "ObstructedKey",
 }
 
-MINIWORLDS = {
+MINIWORLD_ENVS = {
     "miniworld_four_rooms_strafe": "MiniWorldFourRoomsStrafe",
     "my_way_home_sparse_strafe": "MyWayHomeSparseStrafe",
     "miniworld_four_rooms": "MiniWorldFourRooms",
@@ -35,7 +35,7 @@ MINIWORLDS = {
 
 
 def save(name: str, *pictures: Tensor) -> None:
-    """Puts pictures [H, W, 3] of one height side by side, white between them."""
+    """Concatenates images [H, W, 3] of the same height, with white between them."""
     gap = torch.full((pictures[0].shape[0], GAP, 3), 255, dtype=torch.uint8)
     row = [pictures[0]]
     for picture in pictures[1:]:
@@ -46,35 +46,35 @@ def save(name: str, *pictures: Tensor) -> None:
 def draw() -> None:
     """Draws them all."""
     FOLDER.mkdir(exist_ok=True)
-    for name, world in GRIDS.items():
-        env = make_env(world, seed=0)
+    for name, env_name in GRIDS.items():
+        env = make_env(env_name, seed=0)
         env.reset()
         save(name, env.base_env.render(tile_size=16))
-    for name, world in SWITCHES.items():
-        switching = make_env(world, seed=0).base_env
+    for name, env_name in SWITCHES.items():
+        switching = make_env(env_name, seed=0).base_env
         assert isinstance(switching, SwitchingGridWorldEnv)
-        worlds = [switching.world(i) for i in (0, 1)]
-        for phase in worlds:
+        envs = [switching.stationary_env(i) for i in (0, 1)]
+        for phase in envs:
             phase.reset()
-        save(name, *(phase.render(tile_size=12) for phase in worlds))
+        save(name, *(phase.render(tile_size=12) for phase in envs))
     cube = RubiksCubeEnv(max_depth=5)
     start = cube.reset()["state_id"]
     save("rubiks_cube", cube.render(start, tile_size=24), cube.render(start * 0, tile_size=24))
-    for name, world in OBJECTS.items():
-        env = make_env(world, seed=1)
+    for name, env_name in OBJECTS.items():
+        env = make_env(env_name, seed=1)
         env.reset()
         save(name, env.base_env.render(tile_size=16))
     montezuma = make_env("MontezumaRevenge", seed=0)
     montezuma.reset()
     screen = montezuma.base_env.render()
     save("montezuma", screen.repeat_interleave(2, 0).repeat_interleave(3, 1))  # wide pixels
-    for name, world in MINIWORLDS.items():
-        env = make_env(world, seed=1)
+    for name, env_name in MINIWORLD_ENVS.items():
+        env = make_env(env_name, seed=1)
         env.reset()
         save(name, *(fit(env.base_env.render(top=top), 240) for top in (True, False)))
     overview = []
-    for world in ("NineRooms", "Maze", "ObstructedKey"):
-        env = make_env(world, seed=1)
+    for env_name in ("NineRooms", "Maze", "ObstructedKey"):
+        env = make_env(env_name, seed=1)
         env.reset()
         picture = env.base_env.render(tile_size=12)
         overview.append(fit(picture, 228))
@@ -82,7 +82,7 @@ def draw() -> None:
 
 
 def shortest(env, goal: int) -> list[int]:
-    """The actions of a shortest way from the start to a state, in an environment whose transitions are a table."""
+    """The actions of a shortest path from the start to a state, in a table-driven environment."""
     start = int(env.reset()["state_id"])
     came: dict[int, tuple[int, int]] = {start: (start, -1)}
     queue = deque([start])
@@ -116,24 +116,28 @@ def film(name: str, env, actions: list[int] | None, steps: int = 60, height: int
 
 
 def films() -> None:
-    """Draws the films: shortest ways where they are known, random actions elsewhere."""
-    for name, world in (("nine_rooms", "NineRooms"), ("maze", "Maze"), ("grid_maze", "GridMaze")):
-        env = make_env(world, seed=0, slip=0.0, max_steps=1000)
+    """Draws the films: shortest paths where they are known, random actions elsewhere."""
+    for name, env_name in (
+        ("nine_rooms", "NineRooms"),
+        ("maze", "Maze"),
+        ("grid_maze", "GridMaze"),
+    ):
+        env = make_env(env_name, seed=0, slip=0.0, max_steps=1000)
         table = env.base_env
         goal = table.layout.cells.index(table.layout.goals[0])
         film(name, env, shortest(table, goal)[:-1])
     cube = make_env("RubiksCube222", slip=0.0)
     film("rubiks_cube", cube, shortest(cube.base_env, 0)[:-1])
     torch.manual_seed(0)
-    for name, world in OBJECTS.items():
-        film(name, make_env(world, seed=1, max_steps=1000), None)
+    for name, env_name in OBJECTS.items():
+        film(name, make_env(env_name, seed=1, max_steps=1000), None)
     for name in ("miniworld_four_rooms_strafe", "my_way_home_sparse_strafe"):
-        film(name, make_env(MINIWORLDS[name], seed=1), [2] * 12 + [1] * 12, height=150)
+        film(name, make_env(MINIWORLD_ENVS[name], seed=1), [2] * 12 + [1] * 12, height=150)
     film("montezuma", make_env("MontezumaRevenge", seed=0), None, height=160)
 
 
 def fit(picture: Tensor, height: int) -> Tensor:
-    """Scales a picture [H, W, 3] to a height."""
+    """Scales an image [H, W, 3] to a height."""
     width = round(picture.shape[1] * height / picture.shape[0])
     scaled = Image.fromarray(picture.numpy()).resize((width, height), Image.Resampling.LANCZOS)
     return torch.tensor(list(scaled.tobytes()), dtype=torch.uint8).view(height, width, 3)

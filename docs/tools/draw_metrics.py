@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/how_to/metrics.md: ``python docs/tools/draw_metrics.py``."""
+"""Draws the figures of docs/how_to/metrics.md: ``python docs/tools/draw_metrics.py``."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ def save(name: str, figure: Figure) -> None:
 
 def draw() -> None:
     """Draws them all."""
-    world = GridWorldEnv(nine_rooms(), coverage=True, observation="index", seed=0)
-    eigenvalues, exact = exact_eigenfunctions(world, NUM_OPTIONS + 2)
+    env = GridWorldEnv(nine_rooms(), coverage=True, observation="index", seed=0)
+    eigenvalues, exact = exact_eigenfunctions(env, NUM_OPTIONS + 2)
     similarity = cosine_similarity(exact, exact, eigenvalues)
-    save("eigenfunctions", draw_eigenfunctions(world.layout, exact, similarity))
+    save("eigenfunctions", draw_eigenfunctions(env.layout, exact, similarity))
 
     followed = exact[:, 1 : NUM_OPTIONS + 1]
-    values = solve_options(followed, world.next_state)
-    climb = option_climb(values, followed, world.next_state)
-    save("options", draw_options(world, values, followed, climb))
+    values = solve_options(followed, env.next_state)
+    climb = option_climb(values, followed, env.next_state)
+    save("options", draw_options(env, values, followed, climb))
 
-    start = int(world.reset()["state_id"])
+    start = int(env.reset()["state_id"])
     option = int(climb.gain[start].argmax())
-    path = greedy_path(values[:, option], world.next_state, start)
+    path = greedy_path(values[:, option], env.next_state, start)
     title = f"Greedy rollout of option {option + 1} from the start"
-    save("rollout", draw_rollout(world.layout, path, followed[:, option], title=title))
+    save("rollout", draw_rollout(env.layout, path, followed[:, option], title=title))
 
     torch.manual_seed(0)
-    walk = world.rollout(STEPS, break_when_any_done=False)["state_id"]
-    save("visits", draw_visits(world.layout, walk.bincount(minlength=world.num_states)))
+    walk = env.rollout(STEPS, break_when_any_done=False)["state_id"]
+    save("visits", draw_visits(env.layout, walk.bincount(minlength=env.num_states)))
 
 
 if __name__ == "__main__":

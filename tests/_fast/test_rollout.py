@@ -20,9 +20,11 @@ from torchrl_dceo.training.collection.workers import with_transforms
 BATCHES = 60
 
 
-def make_collector(agent_name: str, world: str, num_envs: int | None, per_batch: int, **settings):
+def make_collector(
+    agent_name: str, env_name: str, num_envs: int | None, per_batch: int, **settings
+):
     torch.manual_seed(0)
-    env = make_env(world, seed=1, batch_size=() if num_envs is None else num_envs, **settings)
+    env = make_env(env_name, seed=1, batch_size=() if num_envs is None else num_envs, **settings)
     agent = make_agent(agent_name, env)
     env = with_transforms(env, agent.transforms)
     collector = Collector(
@@ -50,9 +52,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("agent_name", "world", "num_envs", "per_batch", "settings"), CASES)
-def test_transitions_are_those_of_the_collector(agent_name, world, num_envs, per_batch, settings):
-    agent, env, collector = make_collector(agent_name, world, num_envs, per_batch, **settings)
+@pytest.mark.parametrize(("agent_name", "env_name", "num_envs", "per_batch", "settings"), CASES)
+def test_transitions_are_those_of_the_collector(
+    agent_name, env_name, num_envs, per_batch, settings
+):
+    agent, env, collector = make_collector(agent_name, env_name, num_envs, per_batch, **settings)
     expected, ends = [], 0
     for _, data in zip(range(BATCHES), collector, strict=False):
         expected.append(data.clone())
@@ -64,7 +68,7 @@ def test_transitions_are_those_of_the_collector(agent_name, world, num_envs, per
     collector.shutdown(close_env=False)
     assert ends > 10, "episodes must end for the test to mean anything"
 
-    agent, env, collector = make_collector(agent_name, world, num_envs, per_batch, **settings)
+    agent, env, collector = make_collector(agent_name, env_name, num_envs, per_batch, **settings)
     rollout = DirectRollout(collector)
     for data in expected:
         direct = rollout()

@@ -17,18 +17,20 @@ from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import Agent, Phase, TrainConfig, Trainer
 
-WORLDS = {"NineRooms": {"room_size": 3}, "Maze": {}}
+ENVIRONMENTS = {"NineRooms": {"room_size": 3}, "Maze": {}}
 TWO_PHASE = ("dceo_two_phase", "diayn", "cic")
 
 
-def make_world(name: str = "NineRooms", **settings):
+def build_env(name: str = "NineRooms", **settings):
     # Short episodes and many environments: what is tested here needs ends of episodes, not time.
-    return make_env(name, batch_size=16, max_steps=20, visits="counts", **WORLDS[name], **settings)
+    return make_env(
+        name, batch_size=16, max_steps=20, visits="counts", **ENVIRONMENTS[name], **settings
+    )
 
 
 def make_trainer(
     name: str,
-    world: str = "NineRooms",
+    env_name: str = "NineRooms",
     *,
     seed: int = 0,
     frames: int = 2000,
@@ -36,7 +38,7 @@ def make_trainer(
     **train,
 ) -> Trainer:
     torch.manual_seed(seed)
-    env = make_world(world, seed=seed)
+    env = build_env(env_name, seed=seed)
     settings = {"discovery_frames": frames // 2} if name in TWO_PHASE else {}
     if average_options:
         settings["average_options"] = True
@@ -46,8 +48,8 @@ def make_trainer(
         agent,
         env,
         TrainConfig(total_frames=frames, seed=seed, **{**config, **train}),
-        eval_env=make_world(world, seed=seed + 10),
-        discovery_env=make_world(world, seed=seed + 20, coverage=True),
+        eval_env=build_env(env_name, seed=seed + 10),
+        discovery_env=build_env(env_name, seed=seed + 20, coverage=True),
     )
 
 
@@ -156,16 +158,16 @@ def test_frozen_options_stay_where_they_were(untrained):
 
 
 def test_without_soft_targets_nothing_is_averaged():
-    agent = make_agent("dceo", make_world(), average_options=True, target_tau=None)
+    agent = make_agent("dceo", build_env(), average_options=True, target_tau=None)
     of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
     learned = trained_parameters(agent.objectives["option"])
     assert {p.untyped_storage().data_ptr() for p in learned} <= of_policy
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("env_name", ENVIRONMENTS)
 @pytest.mark.parametrize("name", AGENTS)
-def test_trains_2000_steps(name, world):
-    trainer = make_trainer(name, world)
+def test_trains_2000_steps(name, env_name):
+    trainer = make_trainer(name, env_name)
     row = trainer.run()
     assert row["frames"] >= 2000 and row["updates"] > 40
     assert row["phase"] == (1 if name in TWO_PHASE else 0)
@@ -205,7 +207,7 @@ def test_save_and_load_restores_every_entry(untrained, request):
 
 def test_the_updates_since_a_target_moved_are_saved():
     first, second = (
-        make_agent("ddqn", make_world(), target_tau=None, target_period=5) for _ in range(2)
+        make_agent("ddqn", build_env(), target_tau=None, target_period=5) for _ in range(2)
     )
     for _ in range(3):
         first.targets[0].step()
@@ -218,12 +220,12 @@ def test_a_wrong_setting_is_named_with_what_was_meant(name):
     with pytest.raises(
         ValueError, match=rf"unknown setting of {name} 'gama' \(did you mean 'gamma'\?\); choose"
     ):
-        make_agent(name, make_world(), gama=0.9)
+        make_agent(name, build_env(), gama=0.9)
 
 
 def test_an_unknown_agent_is_named_with_what_was_meant():
     with pytest.raises(ValueError, match=r"unknown agent 'diyan' \(did you mean 'diayn'\?\)"):
-        make_agent("diyan", make_world())
+        make_agent("diyan", build_env())
 
 
 def test_another_agent_is_one_builder_and_one_entry(monkeypatch):
@@ -285,7 +287,7 @@ def test_all_networks_are_centred_alike_at_the_first_update(name):
 
 @pytest.mark.parametrize("name", ["dceo", "dceo_two_phase", "dco"])
 def test_discounted_rewards_want_several_steps(name):
-    env = make_world()
+    env = build_env()
     with pytest.raises(ValueError, match="set one_step_options=False with it"):
         make_agent(name, env, reward_mode="discounted")
     agent = make_agent(name, env, reward_mode="discounted", one_step_options=False)
@@ -296,7 +298,7 @@ def test_discounted_rewards_want_several_steps(name):
 @pytest.mark.parametrize("name", ["dceo", "dceo_two_phase", "dco"])
 @pytest.mark.parametrize("own", [0.7, None])
 def test_the_options_rewards_and_their_loss_have_one_discount(name, own):
-    agent = make_agent(name, make_world(), gamma=0.9, option_gamma=own)
+    agent = make_agent(name, build_env(), gamma=0.9, option_gamma=own)
     expected = 0.9 if own is None else own
     loss, reward = agent.objectives["option"], agent.objectives["reward"]
     assert reward.mode == "potential"  # the mode that depends on it

@@ -11,7 +11,7 @@ from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.training import TrainConfig, Trainer
 
 
-def make_world(**settings):
+def build_env(**settings):
     settings = {"visits": "counts", **settings}
     return make_env("NineRooms", room_size=3, batch_size=16, max_steps=20, seed=0, **settings)
 
@@ -22,7 +22,7 @@ def collected(agent, env, frames: int = 640, **train) -> Trainer:
         agent,
         env,
         TrainConfig(total_frames=frames, **train),
-        discovery_env=make_world(coverage=True),
+        discovery_env=build_env(coverage=True),
     )
     trainer.run()
     return trainer
@@ -32,7 +32,7 @@ def collected(agent, env, frames: int = 640, **train) -> Trainer:
 
 
 def test_counts_adds_the_bonus_of_the_environments_counts_of_now():
-    env = make_world()
+    env = build_env()
     agent = make_agent("counts", env, bonus_scale=0.1)
     trainer = collected(agent, env)
     table = find_transform(env, StateCounts).counts
@@ -49,7 +49,7 @@ def test_counts_adds_the_bonus_of_the_environments_counts_of_now():
 
 @pytest.mark.parametrize("name", ["counts", "rnd"])
 def test_the_mean_bonus_is_reported(name):
-    env = make_world()
+    env = build_env()
     agent = make_agent(name, env, bonus_scale=0.1)
     batch = collected(agent, env).replay.sample()
     before = batch["next", "reward"].clone()
@@ -60,20 +60,20 @@ def test_the_mean_bonus_is_reported(name):
 
 def test_counts_needs_counts():
     with pytest.raises(ValueError, match="visits='counts'"):
-        make_agent("counts", make_world(visits=None))
+        make_agent("counts", build_env(visits=None))
 
 
 def test_counts_with_coverage_too():
-    agent = make_agent("counts", make_world(visits="coverage"))
+    agent = make_agent("counts", build_env(visits="coverage"))
     assert list(agent.objectives) == ["centring", "bonus", "main"]
 
 
 def test_main_learner_learns_from_the_bonus():
-    """Without any reward from the world, values rise with β."""
+    """Without any reward from the environment, values rise with β."""
     values = {}
     for scale in (0.0, 1.0):
         torch.manual_seed(0)
-        env = make_world()
+        env = build_env()
         agent = make_agent("counts", env, bonus_scale=scale, lr=1e-3)
         trainer = collected(agent, env, learning_starts=100, update_period=16)
         batch = trainer.replay.sample()
@@ -86,7 +86,7 @@ def test_main_learner_learns_from_the_bonus():
 
 
 def test_rnd_statistics_count_each_update_once_and_are_saved():
-    env = make_world()
+    env = build_env()
     agent = make_agent("rnd", env, batch_size=8)
     trainer = collected(agent, env, learning_starts=320)
     updates = trainer.counters.updates
@@ -95,7 +95,7 @@ def test_rnd_statistics_count_each_update_once_and_are_saved():
     assert bonus.normalizer.count == bonus.errors.count == 8 * updates
     assert bonus.normalizer.mean.shape == (3, 13, 13)
     torch.manual_seed(1)
-    fresh = make_agent("rnd", make_world(), batch_size=8)
+    fresh = make_agent("rnd", build_env(), batch_size=8)
     fresh.load_state_dict(agent.state_dict())
     batch = trainer.replay.sample()
     assert torch.equal(
@@ -104,7 +104,7 @@ def test_rnd_statistics_count_each_update_once_and_are_saved():
 
 
 def test_rnd_trains_the_predictor_and_never_the_random_network():
-    env = make_world()
+    env = build_env()
     agent = make_agent("rnd", env)
     predictor, target = (
         getattr(agent.objectives["bonus"], name).state_dict() for name in ("predictor", "target")
@@ -134,7 +134,7 @@ def test_rnd_reads_vectors_too():
 def test_ez_greedy_repeats_actions_with_probability_mu():
     shares = {}
     for mu in (0.0, 0.9):
-        env = make_world()
+        env = build_env()
         trainer = collected(make_agent("ez_greedy", env, option_prob=mu), env, log_period=640)
         shares[mu] = trainer.last_row["option_share"]
     assert shares[0.0] == 0.0
@@ -145,7 +145,7 @@ def test_ez_greedy_repeats_actions_with_probability_mu():
 
 
 def test_diayn_stores_the_skill_and_learns_where_it_led():
-    trainer = collected(make_agent("diayn", make_world(), num_options=3), make_world())
+    trainer = collected(make_agent("diayn", build_env(), num_options=3), build_env())
     batch = trainer.replay.sample()
     skills = set(batch["option"].tolist())
     assert skills <= {-1, 0, 1, 2} and len(skills) > 2
@@ -156,7 +156,7 @@ def test_diayn_stores_the_skill_and_learns_where_it_led():
 
 
 def test_diayn_discovers_without_reward_then_keeps_its_skills():
-    agent = make_agent("diayn", make_world(), discovery_frames=500, eps_after_reward=False)
+    agent = make_agent("diayn", build_env(), discovery_frames=500, eps_after_reward=False)
     discovery, learning = agent.phases
     assert (discovery.frames, discovery.reward_free, learning.reward_free) == (500, True, False)
     assert tuple(discovery.objectives) == ("centring", "discriminator", "reward", "option")

@@ -28,22 +28,22 @@ def mutual_information(skill: Tensor, state: Tensor, num_states: int) -> float:
 
 
 def final_states(trainer: Trainer, skill: Tensor, state: Tensor) -> Tensor:
-    """Where each skill's greedy policy ends, with the slips of the world."""
-    world = trainer.env.base_env
+    """Where each skill's greedy policy ends, with the slips of the environment."""
+    env = trainer.env.base_env
     greedy = state_values(option_actor(trainer.agent), trainer.env).argmax(-1)  # [S, N]
     for _ in range(STEPS):
         action = greedy[state, skill]
         slips = torch.rand(action.shape) < 0.15
-        action = torch.where(slips, torch.randint(world.num_actions, action.shape), action)
-        state = world.next_state[state, action]
+        action = torch.where(slips, torch.randint(env.num_actions, action.shape), action)
+        state = env.next_state[state, action]
     return state
 
 
 @pytest.mark.fast_only
 def test_skills_and_final_states_share_information_beyond_chance():
     torch.manual_seed(0)
-    world = {"batch_size": 16, "max_steps": 50}
-    env = make_env(ROOM, seed=0, **world)
+    env_settings = {"batch_size": 16, "max_steps": 50}
+    env = make_env(ROOM, seed=0, **env_settings)
     agent = make_agent("cic", env, num_options=SKILLS, lr=1e-3, discovery_frames=12_000)
     trainer = Trainer(
         agent,
@@ -51,7 +51,7 @@ def test_skills_and_final_states_share_information_beyond_chance():
         TrainConfig(
             total_frames=12_000, learning_starts=500, update_period=16, progress=False, seed=0
         ),
-        discovery_env=make_env(ROOM, seed=1, coverage=True, **world),
+        discovery_env=make_env(ROOM, seed=1, coverage=True, **env_settings),
     )
     skill = torch.randint(SKILLS, (2000,))
     start = torch.randint(trainer.env.base_env.num_states, (2000,))

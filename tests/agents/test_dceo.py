@@ -91,14 +91,15 @@ def test_epsilon_falls_after_discovery():
 def test_epsilon_falls_from_the_first_reward_on(name):
     env = make_env("NineRooms", room_size=3, batch_size=4, max_steps=20, seed=0)
     agent = make_agent(name, env, eps_frames=100)
-    reward = torch.zeros(4, 5, 1)
+    pixels, reward = env.rollout(5)["pixels"], torch.zeros(4, 5, 1)
     for step in range(10):
         reward[2, 3] = 1.0 * (step == 6)
-        agent.collected(TensorDict({"next": {"reward": reward}}, [4, 5]))
+        agent.collected(TensorDict({"pixels": pixels, "next": {"reward": reward}}, [4, 5]))
         assert (float(agent.explorer.eps) == 1) == (step < 7)
     assert agent.explorer.began == 140
     at_once = make_agent(name, env, eps_frames=100, eps_after_reward=False)
-    at_once.collected(TensorDict({"next": {"reward": torch.zeros(4, 5, 1)}}, [4, 5]))
+    free = {"pixels": pixels, "next": {"reward": torch.zeros(4, 5, 1)}}
+    at_once.collected(TensorDict(free, [4, 5]))
     assert float(at_once.explorer.eps) < 1
 
 

@@ -12,7 +12,7 @@ from torchrl_dceo.agents import make_agent
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.agents.builders import make_main_learner, make_optimizer
 from torchrl_dceo.agents.configs import LearnerConfig
-from torchrl_dceo.analysis import state_values, table_world
+from torchrl_dceo.analysis import find_table_env, state_values
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import OptionExplorationModule
@@ -63,7 +63,7 @@ def test_values_still_differ_between_states_after_long_without_reward():
             optimizer.step()
             optimizer.zero_grad()
             target.step()
-        values = state_values(actor, table_world(env), out_key="action_value")
+        values = state_values(actor, find_table_env(env), out_key="action_value")
         spread[eps] = float(values.std(0).mean())
     assert 100 * spread[1e-8] < spread[1e-5]
 

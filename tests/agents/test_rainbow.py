@@ -22,7 +22,7 @@ STACK = 3
 SMALL = {"num_options": 2, "dimensions": 3, "num_atoms": 11, "batch_size": 8}
 
 
-def make_world(stacked: bool = False, **settings):
+def build_env(stacked: bool = False, **settings):
     env = make_env(
         "NineRooms", room_size=3, batch_size=4, max_steps=12, visits="counts", **settings
     )
@@ -37,7 +37,7 @@ def make_trainer(
     name: str = "rainbow_dceo", *, frames: int = 400, stacked: bool = True, run_dir=None, **train
 ) -> Trainer:
     torch.manual_seed(0)
-    env = make_world(stacked, seed=0)
+    env = build_env(stacked, seed=0)
     settings = SMALL if name == "rainbow_dceo" else {"num_atoms": 11, "batch_size": 8}
     agent = make_agent(name, env, lr=1e-3, target_period=5, **settings)
     config = {"learning_starts": 100, "log_period": 100, "update_period": 16, "progress": False}
@@ -50,7 +50,7 @@ def make_trainer(
 
 
 def test_the_options_of_a_rainbow_are_rainbows_and_those_of_a_network_are_not():
-    env = make_world()
+    env = build_env()
     agent = make_agent("rainbow_dceo", env)
     assert type(agent.objectives["main"]) is CategoricalDQNLoss
     assert type(agent.objectives["option"]) is OptionDistributionalDQNLoss
@@ -58,7 +58,7 @@ def test_the_options_of_a_rainbow_are_rainbows_and_those_of_a_network_are_not():
 
 
 def test_the_exponents_of_priorities_and_weights_are_the_agents():
-    env = make_world()
+    env = build_env()
     agent = make_agent("rainbow", env, priority_alpha=0.3, priority_beta=0.7)
     sampler = agent.replay.make(env, 200, seed=0).sampler
     assert (sampler.alpha, sampler.beta) == (0.3, 0.7)
@@ -67,14 +67,14 @@ def test_the_exponents_of_priorities_and_weights_are_the_agents():
 @pytest.mark.parametrize("name", ["rnd", "cic", "counts", "ez_greedy", "diayn", "dco"])
 def test_any_agent_learns_on_rainbows_learner(name):
     torch.manual_seed(0)
-    env = make_world(seed=0)
+    env = build_env(seed=0)
     settings = {"discovery_frames": 200} if name in ("cic", "diayn") else {}
     agent = make_agent(name, env, main_learner="rainbow", prioritized=True, **settings)
     assert type(agent.objectives["main"]) is CategoricalDQNLoss
     config = TrainConfig(
         total_frames=400, learning_starts=100, update_period=50, log_period=200, progress=False
     )
-    trainer = Trainer(agent, env, config, discovery_env=make_world(seed=1, coverage=True))
+    trainer = Trainer(agent, env, config, discovery_env=build_env(seed=1, coverage=True))
     assert math.isfinite(trainer.run()["loss_main"])
 
 
@@ -110,7 +110,7 @@ class _Spy(LossModule):
 
 
 def test_objectives_that_average_get_uniform_rows_and_the_others_prioritized_ones():
-    env = make_world(seed=0)
+    env = build_env(seed=0)
     rainbow = make_agent("rainbow", env, batch_size=400)
     averaging, drawn = _Spy(torch.nn.Linear(1, 1)), _Spy(torch.nn.Linear(1, 1))
     agent = Agent(
@@ -193,9 +193,9 @@ def batch_of(agent: Agent, env, **settings):
 
 def test_epsilons_fall_from_eps_start_on_inside_options_too():
     settings = {"eps_frames": 100, "eps_end": 0.2, "option_eps": 0.1, "eps_start": 40}
-    online = make_agent("rainbow_dceo", make_world(), option_eps_init=0.9, **SMALL, **settings)
+    online = make_agent("rainbow_dceo", build_env(), option_eps_init=0.9, **SMALL, **settings)
     settings |= {"eps_per": "decision", "eps_after_reward": False}
-    later = make_agent("dceo_two_phase", make_world(), discovery_frames=300, **settings)
+    later = make_agent("dceo_two_phase", build_env(), discovery_frames=300, **settings)
     for explorer, start in ((online.explorer, 40), (later.explorer, 340)):
         explorer.step(start)
         assert float(explorer.eps) == 1
@@ -208,7 +208,7 @@ def test_epsilons_fall_from_eps_start_on_inside_options_too():
 @pytest.mark.parametrize("settings", [{}, {"objective": "allo"}, {"ritz_period": 2}])
 @pytest.mark.parametrize("uniform", [True, False])
 def test_the_laplacian_learns_from_the_prioritized_batch_if_told(uniform, settings):
-    env = make_world(seed=0)
+    env = build_env(seed=0)
     agent = make_agent("rainbow_dceo", env, laplacian_uniform=uniform, **SMALL, **settings)
     seen = []
     names = [name for name in ("laplacian", "ritz") if name in agent.objectives]
@@ -224,12 +224,12 @@ def test_the_laplacian_learns_from_the_prioritized_batch_if_told(uniform, settin
 
 def test_a_uniform_measure_needs_a_batch_of_its_own():
     with pytest.raises(ValueError, match="set laplacian_uniform to True"):
-        make_agent("dceo", make_world(), laplacian_measure="distinct", laplacian_uniform=False)
+        make_agent("dceo", build_env(), laplacian_measure="distinct", laplacian_uniform=False)
 
 
 @pytest.mark.parametrize(("own", "period"), [(3, 3), (None, 2)])
 def test_the_options_targets_have_a_period_of_their_own(own, period):
-    env = make_world(seed=0)
+    env = build_env(seed=0)
     agent = make_agent("rainbow_dceo", env, target_period=2, option_target_period=own, **SMALL)
     batch = batch_of(agent, env)
     option, main = agent.objectives["option"], agent.objectives["main"]
@@ -249,11 +249,11 @@ def test_the_options_targets_have_a_period_of_their_own(own, period):
 
 def test_a_period_of_the_options_targets_needs_hard_updates():
     with pytest.raises(ValueError, match="option_target_period=3 is for hard target updates"):
-        make_agent("dceo", make_world(), option_target_period=3)
+        make_agent("dceo", build_env(), option_target_period=3)
 
 
 def test_prioritized_losses_are_weighted_averages_or_means_of_weighted_errors():
-    env = make_world(seed=0)
+    env = build_env(seed=0)
     weight = torch.linspace(0.1, 1, SMALL["batch_size"])
     batch, losses, moved = None, {}, {}
     for mean in (False, True):
@@ -288,7 +288,7 @@ def test_prioritized_losses_are_weighted_averages_or_means_of_weighted_errors():
 
 
 def test_without_priorities_the_two_means_are_one():
-    env = make_world(seed=0)
+    env = build_env(seed=0)
     agent = make_agent("rainbow", env, prioritized=False, weighted_mean=True, num_atoms=11)
     batch = batch_of(agent, env)
     loss = agent.update(batch, agent.phases[0])["loss_main"]
@@ -302,7 +302,7 @@ def on_meta(monkeypatch) -> Callable[[str], Agent]:
     monkeypatch.setattr("torchrl_dceo.agents.builders.make_targets", lambda *_: [])
 
     def build(name: str) -> Agent:
-        env = make_world()
+        env = build_env()
         with torch.device("meta"):
             return make_agent(name, env, **(SMALL if name == "rainbow_dceo" else {}))
 
@@ -343,6 +343,6 @@ def test_losses_and_gradients_need_no_look_at_a_value(name, on_meta):
 @pytest.mark.parametrize("name", ["rainbow", "rainbow_dceo"])
 def test_acting_needs_no_look_at_a_value(name, on_meta):
     agent = on_meta(name)
-    step = make_world().reset().to("meta")
+    step = build_env().reset().to("meta")
     step["option"] = torch.full(step.shape, -1, device="meta")
     assert agent.policy(step)["action"].device.type == "meta"

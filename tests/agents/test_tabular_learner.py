@@ -15,7 +15,7 @@ from torchrl_dceo.training import TrainConfig, Trainer
 AGENTS = ("ddqn", "counts", "ez_greedy", "rnd", "dceo", "dceo_two_phase", "diayn", "cic")
 
 
-def world(**settings):
+def small_env(**settings):
     return make_env(
         "RubiksCube222", max_depth=2, **{"batch_size": 2, "visits": "counts", "seed": 0, **settings}
     )
@@ -27,7 +27,7 @@ def build(name, **settings):
         settings["num_options"] = 2
     if name in ("dceo_two_phase", "diayn", "cic"):
         settings["discovery_frames"] = 80
-    return make_agent(name, world(), main_learner="table", **settings)
+    return make_agent(name, small_env(), main_learner="table", **settings)
 
 
 def trainer(name, run_dir=None, total_frames=240, **settings):
@@ -42,10 +42,10 @@ def trainer(name, run_dir=None, total_frames=240, **settings):
     )
     return Trainer(
         build(name, **settings),
-        world(),
+        small_env(),
         config,
-        eval_env=world(visits=None, batch_size=3, seed=1),
-        discovery_env=world(coverage=True, seed=2),
+        eval_env=small_env(visits=None, batch_size=3, seed=1),
+        discovery_env=small_env(coverage=True, seed=2),
         run_dir=run_dir,
     )
 

@@ -92,9 +92,9 @@ def test_the_comparison_has_the_table_and_the_line(tmp_path):
     train = {"train_return": [0.0, 0.5, 0.5, 0.5, 0.0, 0.5, 0.5, 0.5]}
     back, lost = [0.0, 1.0, 1.0, 1.0, 0.0, 0.5, 0.9, 0.9], [0.0, 0.0, 0.8, 0.8] + [0.0] * 4
     for seed in range(2):
-        write(tmp_path / "world" / "dceo" / f"seed_{seed}.csv", run(back, maps, **train))
-        write(tmp_path / "world" / "ddqn" / f"seed_{seed}.csv", run(lost, maps, **train))
-    assert read_study(tmp_path)["world"][0].seeds[0]["map"] == [float(m) for m in maps]
+        write(tmp_path / "environment" / "dceo" / f"seed_{seed}.csv", run(back, maps, **train))
+        write(tmp_path / "environment" / "ddqn" / f"seed_{seed}.csv", run(lost, maps, **train))
+    assert read_study(tmp_path)["environment"][0].seeds[0]["map"] == [float(m) for m in maps]
     paths = {path.name: path for path in compare(tmp_path, repetitions=20)}
     summary = paths["summary.md"].read_text()
     assert "| dceo | 1.00 | 0.90 | 0.62 | 0.50 | 0k (2/2) | 0k (2/2) | – | – |" in summary

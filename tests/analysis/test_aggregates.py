@@ -57,8 +57,8 @@ def test_the_interval_has_the_coverage_of_the_bootstrap():
     assert result.low[0] < result.iqm[0] < result.high[0]
 
 
-def test_worlds_are_strata():
-    """Runs are drawn within each world: two worlds far apart, without spread of their own, leave no spread."""
+def test_environments_are_strata():
+    """Runs are drawn within each environment: two environments far apart, each without spread, give no spread."""
     scores = np.array([[0.0, 10.0]] * 4)[:, :, None]
     stratified = aggregate(scores, repetitions=200)
     assert (stratified.low[0], stratified.high[0]) == (5.0, 5.0)

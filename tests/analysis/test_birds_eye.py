@@ -152,24 +152,24 @@ def test_film(tmp_path, monkeypatch, with_av):
         save_film(tmp_path / "film", [])
 
 
-# With a world
+# With an environment
 
 
 @needs_miniworld
 def test_the_view_from_above_and_the_ways_of_options():
     from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
-    world = MiniWorldFourRooms(coverage=True, samples=1)
+    env = MiniWorldFourRooms(coverage=True, samples=1)
     brightness = TensorDictModule(
         lambda pixels: pixels.float().mean((-3, -2, -1)).unsqueeze(-1),
         in_keys=["pixels"],
         out_keys=["brightness"],
     )
-    view = look_from_above(brightness, world, spacing=2.0, heading=0.3)
+    view = look_from_above(brightness, env, spacing=2.0, heading=0.3)
     assert view.values.shape == (len(view.positions), 1) and view.free.sum() == len(view.positions)
-    expected = world.observe_at(view.positions[5:6], 0.3).mean()
+    expected = env.observe_at(view.positions[5:6], 0.3).mean()
     assert view.values[5, 0] == pytest.approx(expected, abs=1e-3)
-    assert look_from_above(None, world, spacing=2.0).values.shape == (len(view.positions), 0)
+    assert look_from_above(None, env, spacing=2.0).values.shape == (len(view.positions), 0)
 
     # Option 0 goes forward, option 1 turns on the spot.
     values = torch.tensor([[[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]])
@@ -182,7 +182,7 @@ def test_the_view_from_above_and_the_ways_of_options():
             return tensordict.set("option_action_value", values)
 
     ways, frames = option_ways(
-        Fixed(), world, start=(-4.0, 4.0), heading=math.pi, steps=6, film=1, film_size=(32, 24)
+        Fixed(), env, start=(-4.0, 4.0), heading=math.pi, steps=6, film=1, film_size=(32, 24)
     )
     assert ways.shape == (2, 7, 2) and len(frames) == 7 and frames[0].shape == (24, 32, 3)
     np.testing.assert_allclose(ways[0, :, 0], -4.0 - 0.15 * np.arange(7), atol=1e-6)
@@ -195,23 +195,23 @@ def test_reach_is_that_of_steps_one_by_one():
     """Options that always take one action, against the environment itself; random walks against their closed form."""
     from torchrl_dceo.envs.miniworld import MiniWorldFourRoomsStrafe
 
-    world = MiniWorldFourRoomsStrafe(coverage=True, obs_width=8, obs_height=6, samples=1)
+    env = MiniWorldFourRoomsStrafe(coverage=True, obs_width=8, obs_height=6, samples=1)
     left, forward = 0, 2
     always = torch.nn.functional.one_hot(torch.tensor([forward, left]), 4).float()
     actor = TensorDictModule(
         lambda pixels: always.expand(len(pixels), 2, 4), ["pixels"], ["option_action_value"]
     )
-    found = option_reach(actor, world, places=30, steps=30, walks=40, seed=3)
-    lattice = world.floor_plan.lattice(0.25)
+    found = option_reach(actor, env, places=30, steps=30, walks=40, seed=3)
+    lattice = env.floor_plan.lattice(0.25)
     starts = lattice[np.random.default_rng(3).choice(len(lattice), 30, replace=False)]
     crossed = 0
     for m, start in enumerate(starts):
         for n, action in enumerate((forward, left)):
-            world.reset(seed=0)
-            world.agent.pos = np.array([start[0], 0.0, start[1]])
+            env.reset(seed=0)
+            env.agent.pos = np.array([start[0], 0.0, start[1]])
             for _ in range(30):
-                world.step(action)
-            end = world.agent.pos[[0, 2]]
+                env.step(action)
+            end = env.agent.pos[[0, 2]]
             assert found["reach"][m, n] == pytest.approx(np.linalg.norm(end - start))
             # Rooms and hallways are divided by lines of whole numbers: at -1 and 1, along either axis.
             zones = np.searchsorted([-1, 1], end), np.searchsorted([-1, 1], start)
@@ -232,6 +232,6 @@ def test_reach_is_that_of_steps_one_by_one():
 def test_rooms_of_the_floor_plan_are_numbered_as_built():
     from torchrl_dceo.envs.miniworld import MyWayHomeSparseStrafe
 
-    world = MyWayHomeSparseStrafe(coverage=True, obs_width=8, obs_height=6, samples=1)
-    centres = np.array([((r.min_x + r.max_x) / 2, (r.min_z + r.max_z) / 2) for r in world.rooms])
-    np.testing.assert_array_equal(world.floor_plan.room_of(centres), np.arange(len(centres)))
+    env = MyWayHomeSparseStrafe(coverage=True, obs_width=8, obs_height=6, samples=1)
+    centres = np.array([((r.min_x + r.max_x) / 2, (r.min_z + r.max_z) / 2) for r in env.rooms])
+    np.testing.assert_array_equal(env.floor_plan.room_of(centres), np.arange(len(centres)))

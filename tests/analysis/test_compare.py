@@ -50,7 +50,7 @@ def test_the_command_writes_figures_and_tables(study, capsys):
     )
     assert table in capsys.readouterr().out
     with (study / "summary.csv").open() as file:
-        rows = {(r["world"], r["agent"], r["measure"]): r for r in csv.DictReader(file)}
+        rows = {(r["environment"], r["agent"], r["measure"]): r for r in csv.DictReader(file)}
     row = rows["NineRooms", "dceo_two_phase", "final_eval_return"]
     assert (row["runs"], row["iqm"], row["low"], row["high"], row["std"]) == (
         "3", "0.85", "0.75", "0.95", "0.1"
@@ -65,7 +65,7 @@ def test_probabilities_of_improvement_are_told(study):
     assert "| dceo_two_phase |  | 1.00 |" in table and "| ddqn | 0.00 |  |" in table
     with (study / "improvement.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {row["world"] for row in rows} == {"NineRooms"}  # Maze has one agent
+    assert {row["environment"] for row in rows} == {"NineRooms"}  # Maze has one agent
     (row,) = (r for r in rows if r["agent"] == "ddqn" and r["measure"] == "frames_to_goal")
     # ddqn has one finished run: no interval.
     assert [row[name] for name in ("over", "runs", "runs_over", "probability", "low", "high")] == [
@@ -73,7 +73,7 @@ def test_probabilities_of_improvement_are_told(study):
     ]  # fmt: skip
 
 
-def test_the_statistics_figure_has_a_row_a_world(study):
+def test_the_statistics_figure_has_a_row_an_environment(study):
     agents = read_study(study)
     summaries = summarize(agents, ["eval_return"], 50)
     pairs = improvements(summaries, ["eval_return"], 50)
@@ -117,7 +117,7 @@ def test_the_figure_shows_mean_band_runs_and_the_end_of_discovery(study):
     ]  # fmt: skip
 
 
-def test_the_figure_says_how_large_the_world_was(tmp_path):
+def test_the_figure_says_how_large_the_environment_was(tmp_path):
     for agent in ("dceo", "ddqn"):
         folder = tmp_path / "small" / agent
         folder.mkdir(parents=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from torchrl_dceo.analysis.statistics.comparison import (
-    ALL_WORLDS,
+    ALL_ENVIRONMENTS,
     AgentRuns,
     area_under_curve,
     final_value,
@@ -57,17 +57,17 @@ def test_a_summary_is_over_finished_runs():
     assert "frames_to_goal" not in summary.aggregates  # one never got there: no mean
 
 
-def test_worlds_are_put_together_where_they_have_equally_many_runs():
+def test_environments_are_put_together_where_they_have_equally_many_runs():
     def agents(*returns):
         seeds = {i: run([value]) for i, value in enumerate(returns)}
         return AgentRuns("dceo", seeds, 100)
 
     summaries = summarize({"a": [agents(0.0, 0.2)], "b": [agents(0.8, 1.0)]}, ["eval_return"], 50)
-    assert [summary.world for summary in summaries] == ["a", "b", ALL_WORLDS]
+    assert [summary.environment for summary in summaries] == ["a", "b", ALL_ENVIRONMENTS]
     assert summaries[2].aggregates["final_eval_return"].iqm[0] == pytest.approx(0.5)
     assert summaries[2].finished == 4
     uneven = summarize({"a": [agents(0.0, 0.2)], "b": [agents(1.0)]}, ["eval_return"], 50)
-    assert [summary.world for summary in uneven] == ["a", "b"]
+    assert [summary.environment for summary in uneven] == ["a", "b"]
 
 
 def test_an_agent_without_finished_runs_has_no_numbers():

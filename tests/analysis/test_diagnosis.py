@@ -41,14 +41,14 @@ def a_reward(num_options=2, signs="both", **settings):
     return EigenReward(encoder, num_options, signs=signs, gamma=GAMMA, **settings)
 
 
-def an_explorer(world, num_options, **settings):
+def an_explorer(env, num_options, **settings):
     settings = {"option_prob": 0.7, "option_duration": 4, **settings}
-    return OptionExplorationModule(world.action_spec, num_options=num_options, **settings)
+    return OptionExplorationModule(env.action_spec, num_options=num_options, **settings)
 
 
-def slow_moves(world, state, inside):
+def slow_moves(env, state, inside):
     """Where each action leads, one cell at a time; into a cell outside: nowhere."""
-    cells = [tuple(cell) for cell in world.cells.tolist()]
+    cells = [tuple(cell) for cell in env.cells.tolist()]
     row, column = cells[state]
     places = []
     for down, right in ((-1, 0), (0, 1), (1, 0), (0, -1)):
@@ -58,35 +58,35 @@ def slow_moves(world, state, inside):
     return places
 
 
-def slow_functions(world, inside, d):
+def slow_functions(env, inside, d):
     """The eigenfunctions of the graph with loops, dense, all states alike; largest entry positive."""
     order = sorted(inside)
     walk = np.zeros((len(order), len(order)))
     for place, state in enumerate(order):
-        for reached in slow_moves(world, state, inside):
+        for reached in slow_moves(env, state, inside):
             walk[place, order.index(reached)] += 0.25
     _, vectors = np.linalg.eigh(np.eye(len(order)) - (walk + walk.T) / 2)
-    functions = np.zeros((world.num_states, d))
+    functions = np.zeros((env.num_states, d))
     for column in range(d):
         own = vectors[:, column] * len(order) ** 0.5
         functions[order, column] = own * np.sign(own[np.abs(own).argmax()])
     return functions
 
 
-def slow_values(world, f, inside, goal_ends):
+def slow_values(env, f, inside, goal_ends):
     """Value iteration, one state and action at a time."""
-    goals = set(world._is_goal.nonzero().flatten().tolist()) if goal_ends else set()
-    best = [0.0] * world.num_states
+    goals = set(env._is_goal.nonzero().flatten().tolist()) if goal_ends else set()
+    best = [0.0] * env.num_states
     for _ in range(400):
-        table = np.zeros((world.num_states, 4))
-        for state in range(world.num_states):
+        table = np.zeros((env.num_states, 4))
+        for state in range(env.num_states):
             outcomes = [
                 f[reached] - f[state] + (0 if reached in goals else GAMMA * best[reached])
-                for reached in slow_moves(world, state, inside)
+                for reached in slow_moves(env, state, inside)
             ]
             for action in range(4):
-                slipped = world.slip * sum(outcomes) / 4
-                table[state, action] = (1 - world.slip) * outcomes[action] + slipped
+                slipped = env.slip * sum(outcomes) / 4
+                table[state, action] = (1 - env.slip) * outcomes[action] + slipped
         best = table.max(1).tolist()
     return table
 
@@ -94,45 +94,45 @@ def slow_values(world, f, inside, goal_ends):
 @pytest.mark.parametrize("reward_free", [False, True])
 @pytest.mark.parametrize("part", ["solved", "visited", "exact"])
 def test_the_tables_are_those_of_a_slow_model(part, reward_free):
-    world = GridWorldEnv(MAP, slip=0.2)
+    env = GridWorldEnv(MAP, slip=0.2)
     reward = a_reward()
-    f = torch.randn(world.num_states, 3, generator=torch.Generator().manual_seed(1)).double()
+    f = torch.randn(env.num_states, 3, generator=torch.Generator().manual_seed(1)).double()
     visits = torch.tensor([9, 4, 2, 1, 7, 0, 3, 1, 0, 0, 5, 0])
-    assert len(visits) == world.num_states
+    assert len(visits) == env.num_states
     tables = option_tables(
-        world, reward, f, torch.zeros(world.num_states, 4, 4), visits, reward_free=reward_free
+        env, reward, f, torch.zeros(env.num_states, 4, 4), visits, reward_free=reward_free
     )
-    everywhere = set(range(world.num_states))
+    everywhere = set(range(env.num_states))
     inside = set(visits.nonzero().flatten().tolist()) if part == "visited" else everywhere
-    functions = f.numpy() if part == "solved" else slow_functions(world, inside, 3)
-    known = torch.tensor([state in inside for state in range(world.num_states)])
+    functions = f.numpy() if part == "solved" else slow_functions(env, inside, 3)
+    known = torch.tensor([state in inside for state in range(env.num_states)])
     assert torch.equal(tables[part].known, known.unsqueeze(-1).expand(-1, 4))
     for option, (column, sign) in enumerate([(1, 1), (2, 1), (1, -1), (2, -1)]):
-        slow = slow_values(world, sign * functions[:, column], inside, not reward_free)
+        slow = slow_values(env, sign * functions[:, column], inside, not reward_free)
         given = tables[part].values[:, option]
         np.testing.assert_allclose(given[known].numpy(), slow[known.numpy()], atol=1e-6)
 
 
 def test_learned_values_are_what_an_action_gains():
-    world = GridWorldEnv(MAP)
-    f, values = torch.randn(world.num_states, 3), torch.randn(world.num_states, 4, 4)
-    visits = torch.ones(world.num_states, dtype=torch.int64)
-    plain = option_tables(world, a_reward(), f, values, visits)["learned"].values
-    shifted = option_tables(world, a_reward(mode="potential"), f, values, visits)["learned"].values
+    env = GridWorldEnv(MAP)
+    f, values = torch.randn(env.num_states, 3), torch.randn(env.num_states, 4, 4)
+    visits = torch.ones(env.num_states, dtype=torch.int64)
+    plain = option_tables(env, a_reward(), f, values, visits)["learned"].values
+    shifted = option_tables(env, a_reward(mode="potential"), f, values, visits)["learned"].values
     torch.testing.assert_close(plain, values.double())
     followed = torch.cat([f[:, 1:], -f[:, 1:]], -1).double()
     torch.testing.assert_close(shifted, values.double() - followed.unsqueeze(-1))
 
 
 def test_a_graph_with_fewer_functions_than_options_leaves_the_rest_to_chance():
-    world = GridWorldEnv(MAP)
-    visits = torch.zeros(world.num_states, dtype=torch.int64)
+    env = GridWorldEnv(MAP)
+    visits = torch.zeros(env.num_states, dtype=torch.int64)
     visits[:2] = 1
     tables = option_tables(
-        world,
+        env,
         a_reward(num_options=3, signs="+"),
-        torch.randn(world.num_states, 4),
-        torch.randn(world.num_states, 3, 4),
+        torch.randn(env.num_states, 4),
+        torch.randn(env.num_states, 3, 4),
         visits,
     )
     assert tables["visited"].known[:3].tolist() == [[True, False, False]] * 2 + [[False] * 3]
@@ -140,7 +140,7 @@ def test_a_graph_with_fewer_functions_than_options_leaves_the_rest_to_chance():
 
 def test_an_unknown_state_is_left_by_a_random_walk():
     """Goals per 1,000 steps of a random walk in a corridor: 1,000 over the expected steps, h = 1 + P h."""
-    world = GridWorldEnv("S...G", slip=0.15, max_steps=None)
+    env = GridWorldEnv("S...G", slip=0.15, max_steps=None)
     walk = np.zeros((4, 4))
     for state in range(4):
         for reached in (state, state, max(state - 1, 0), state + 1):
@@ -148,16 +148,16 @@ def test_an_unknown_state_is_left_by_a_random_walk():
                 walk[state, reached] += 0.25
     expected = 1000 / np.linalg.solve(np.eye(4) - walk, np.ones(4))[0]
     nothing = OptionTables(torch.zeros(5, 2, 4), torch.zeros(5, 2, dtype=torch.bool))
-    goals, _ = explored(world, [nothing], an_explorer(world, 2), steps=1000, repeats=100)
+    goals, _ = explored(env, [nothing], an_explorer(env, 2), steps=1000, repeats=100)
     error = float(goals.std()) / 100**0.5
     assert abs(float(goals.mean()) - expected) < 4 * error < 0.1 * expected
 
 
-def slow_exploration(world, values, steps, prob, duration, generator):
+def slow_exploration(env, values, steps, prob, duration, generator):
     """Algorithm 1 at ε = 1, in plain Python."""
-    start, goal = int(world._starts[0]), int(world._is_goal.nonzero())
-    everywhere = set(range(world.num_states))
-    moves = [slow_moves(world, state, everywhere) for state in range(world.num_states)]
+    start, goal = int(env._starts[0]), int(env._is_goal.nonzero())
+    everywhere = set(range(env.num_states))
+    moves = [slow_moves(env, state, everywhere) for state in range(env.num_states)]
     state, elapsed, option, goals, seen = start, 0, None, 0, {start}
     for _ in range(steps):
         if option is not None and (elapsed == 0 or generator.random() < 1 / duration):
@@ -167,39 +167,39 @@ def slow_exploration(world, values, steps, prob, duration, generator):
             option = generator.randrange(len(values[0]))
         if option is not None:
             action = int(np.argmax(values[state][option]))
-        if generator.random() < world.slip:
+        if generator.random() < env.slip:
             action = generator.randrange(4)
         state, elapsed = moves[state][action], elapsed + 1
         seen.add(state)
-        if state == goal or elapsed == world.max_steps:
+        if state == goal or elapsed == env.max_steps:
             goals += state == goal
             state, elapsed = start, 0
     return 1000 * goals / steps, len(seen)
 
 
 def test_exploration_is_that_of_a_slow_model():
-    world = GridWorldEnv(nine_rooms(3), slip=0.2, max_steps=40)
-    _, functions = exact_eigenfunctions(world, 3)
+    env = GridWorldEnv(nine_rooms(3), slip=0.2, max_steps=40)
+    _, functions = exact_eigenfunctions(env, 3)
     f = torch.cat([functions[:, 1:], -functions[:, 1:]], -1)
-    values = solved_option_values(f, world.next_state, gamma=GAMMA, slip=world.slip)
-    table = OptionTables(values, torch.ones(world.num_states, 4, dtype=torch.bool))
-    explorer = an_explorer(world, 4, eps_init=0.5)  # whatever ε the agent is at
-    goals, states = explored(world, [table], explorer, steps=1000, repeats=40, seed=3)
+    values = solved_option_values(f, env.next_state, gamma=GAMMA, slip=env.slip)
+    table = OptionTables(values, torch.ones(env.num_states, 4, dtype=torch.bool))
+    explorer = an_explorer(env, 4, eps_init=0.5)  # whatever ε the agent is at
+    goals, states = explored(env, [table], explorer, steps=1000, repeats=40, seed=3)
     generator = random.Random(0)
     rows = values.float().numpy()
     slow = torch.tensor(
-        [slow_exploration(world, rows, 1000, 0.7, 4, generator) for _ in range(40)]
+        [slow_exploration(env, rows, 1000, 0.7, 4, generator) for _ in range(40)]
     ).double()
     for ours, theirs in ((goals, slow[:, 0]), (states, slow[:, 1])):
         error = float((ours.var() / 40 + theirs.var() / 40).sqrt())
         assert abs(float(ours.mean() - theirs.mean())) < 4 * error
 
 
-def exact_case(world, reward):
-    _, functions = exact_eigenfunctions(world, reward.num_options + 1)
+def exact_case(env, reward):
+    _, functions = exact_eigenfunctions(env, reward.num_options + 1)
     f = torch.cat([functions[:, 1:], -functions[:, 1:]], -1)
     values = solved_option_values(
-        f, world.next_state, gamma=GAMMA, slip=world.slip, terminal=world._is_goal
+        f, env.next_state, gamma=GAMMA, slip=env.slip, terminal=env._is_goal
     )
     if reward.mode == "potential":
         values = values + f.unsqueeze(-1)
@@ -209,30 +209,30 @@ def exact_case(world, reward):
 @pytest.mark.parametrize("mode", ["telescoped", "potential"])
 def test_exact_functions_and_options_lose_nothing(mode):
     """And options that go the other way lose, so that the first could have failed."""
-    world = GridWorldEnv(nine_rooms(3), slip=0.1)
+    env = GridWorldEnv(nine_rooms(3), slip=0.1)
     reward = a_reward(mode=mode)
-    functions, values = exact_case(world, reward)
-    visits = torch.ones(world.num_states, dtype=torch.int64)
-    explorer = an_explorer(world, 4, option_duration=10)
-    given = diagnose(world, explorer, reward, functions, values, visits, steps=700, repeats=20)
+    functions, values = exact_case(env, reward)
+    visits = torch.ones(env.num_states, dtype=torch.int64)
+    explorer = an_explorer(env, 4, option_duration=10)
+    given = diagnose(env, explorer, reward, functions, values, visits, steps=700, repeats=20)
     for measure in ("goals", "states"):
         for part in ("solved", "visited", "exact"):
             (ours, width), (theirs, other) = (given.mean(p, measure) for p in ("learned", part))
             assert abs(ours - theirs) <= 2 * (width**2 + other**2) ** 0.5
     up = torch.zeros_like(values)
     up[..., 0] = 1.0  # whatever the option
-    table = OptionTables(up, torch.ones(world.num_states, 4, dtype=torch.bool))
-    _, states = explored(world, [table], explorer, steps=700, repeats=20)
+    table = OptionTables(up, torch.ones(env.num_states, 4, dtype=torch.bool))
+    _, states = explored(env, [table], explorer, steps=700, repeats=20)
     mean, width = given.mean("learned", "states")
     assert float(states.mean()) < mean - 4 * width
 
 
 def test_value_termination_compares_with_the_values_of_the_tables():
     """Under the potential mode the agent's own termination subtracts f, which the tables no longer hold."""
-    world = GridWorldEnv("S....", slip=0.0)
+    env = GridWorldEnv("S....", slip=0.0)
     reward = a_reward(num_options=1, signs="+", mode="potential")
     explorer = an_explorer(
-        world,
+        env,
         1,
         option_prob=1.0,
         termination=functools.partial(value_termination, reward=reward),
@@ -240,17 +240,17 @@ def test_value_termination_compares_with_the_values_of_the_tables():
     right = torch.zeros(5, 1, 4)
     right[:4, 0, 1] = 1.0
     table = OptionTables(right, torch.ones(5, 1, dtype=torch.bool))
-    _, states = explored(world, [table], explorer, steps=20, repeats=2)
+    _, states = explored(env, [table], explorer, steps=20, repeats=2)
     assert states.tolist() == [[5.0, 5.0]]
     assert isinstance(explorer.termination, functools.partial)  # the agent's is as it was
 
 
 def test_ceo_is_the_tabular_agent():
     """Its goals by another way: with a row of every step, a return is that of the one episode that ended."""
-    world = GridWorldEnv(nine_rooms(3))
-    functions, values = exact_case(world, a_reward())
-    visits = torch.ones(world.num_states, dtype=torch.int64)
-    parts = (world, an_explorer(world, 4), a_reward(), functions, values, visits)
+    table_env = GridWorldEnv(nine_rooms(3))
+    functions, values = exact_case(table_env, a_reward())
+    visits = torch.ones(table_env.num_states, dtype=torch.int64)
+    parts = (table_env, an_explorer(table_env, 4), a_reward(), functions, values, visits)
     given = diagnose(*parts, steps=500, repeats=6, seed=5)
     torch.manual_seed(5)
     env = GridWorldEnv(nine_rooms(3), batch_size=[6], seed=5)
@@ -263,11 +263,11 @@ def test_ceo_is_the_tabular_agent():
 
 
 def test_the_generators_stay_as_they_are():
-    world = GridWorldEnv(MAP)
-    functions, values = exact_case(world, a_reward())
-    visits = torch.ones(world.num_states, dtype=torch.int64)
+    env = GridWorldEnv(MAP)
+    functions, values = exact_case(env, a_reward())
+    visits = torch.ones(env.num_states, dtype=torch.int64)
     before = torch.get_rng_state()
-    parts = (world, an_explorer(world, 4), a_reward(), functions, values, visits)
+    parts = (env, an_explorer(env, 4), a_reward(), functions, values, visits)
     first = diagnose(*parts, steps=50, repeats=2, seed=3)
     assert torch.equal(before, torch.get_rng_state())
     again = diagnose(*parts, steps=50, repeats=2, seed=3)

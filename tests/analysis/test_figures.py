@@ -75,7 +75,7 @@ def test_visits_before_the_first_step_can_be_drawn():
     draw_visits(parse_layout(SMALL), torch.zeros(8, dtype=torch.int64)).canvas.draw()
 
 
-def test_a_world_that_starts_anywhere_is_not_covered_with_marks():
+def test_an_environment_that_starts_anywhere_is_not_covered_with_marks():
     env = GridWorldEnv("S....\n....G", starts="anywhere")
     assert len(draw_visits(env.layout, torch.ones(10)).axes[0].texts) == 1  # the goal
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.statistics.comparison import ALL_ENVIRONMENTS, AgentSummary
 from torchrl_dceo.analysis.statistics.improvement import (
     improvements,
     pairwise_improvement,
@@ -32,18 +32,21 @@ def test_share_better_by_hand(scores, others, expected):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_the_probability_of_rliable(seed):
-    """Over worlds, with ties: scores are of a few values."""
+    """Over environments, with ties: scores are of a few values."""
     metrics = pytest.importorskip("rliable.metrics")
     rng = np.random.default_rng(seed)
     x, y = rng.integers(0, 4, (5, 3)) / 3, rng.integers(0, 4, (7, 3)) / 3
     ours = pairwise_improvement(
-        {"x": [world[:, None] for world in x.T], "y": [world[:, None] for world in y.T]},
+        {
+            "x": [environment[:, None] for environment in x.T],
+            "y": [environment[:, None] for environment in y.T],
+        },
         repetitions=10,
     )
     assert ours["x", "y"].value[0] == pytest.approx(metrics.probability_of_improvement(x, y))
 
 
-def test_worlds_count_the_same_whatever_their_runs():
+def test_environments_count_the_same_whatever_their_runs():
     scores = {"a": [[[1.0]] * 2, [[0.0]] * 6], "b": [[[0.0]] * 2, [[1.0]] * 3]}
     assert pairwise_improvement(scores, repetitions=20)["a", "b"].value[0] == 0.5
 
@@ -76,7 +79,7 @@ def test_one_run_has_no_interval():
     assert np.isfinite(pairs["b", "c"].low[0])
 
 
-def summary(world, agent, final, goal, area=None):
+def summary(environment, agent, final, goal, area=None):
     measures = {
         "final_eval_return": final,
         "area_eval_return": area or final,
@@ -84,10 +87,10 @@ def summary(world, agent, final, goal, area=None):
         "area_coverage": [NAN] * len(final),
         "frames_to_goal": goal,
     }
-    return AgentSummary(world, agent, len(final), len(final), measures, {})
+    return AgentSummary(environment, agent, len(final), len(final), measures, {})
 
 
-def test_a_study_is_compared_in_every_world_and_over_all():
+def test_a_study_is_compared_in_every_environment_and_over_all():
     summaries = [
         summary("one", "dceo", [1.0, 1.0], [10.0, 20.0]),
         summary("one", "ddqn", [0.0, 1.0], [15.0, INF]),
@@ -96,19 +99,22 @@ def test_a_study_is_compared_in_every_world_and_over_all():
         summary("two", "rnd", [], []),
     ]
     pairs = improvements(summaries, ["eval_return", "coverage"], 50)
-    found = {(p.world, p.measure): p for p in pairs if (p.agent, p.over) == ("dceo", "ddqn")}
+    found = {(p.environment, p.measure): p for p in pairs if (p.agent, p.over) == ("dceo", "ddqn")}
     assert found["one", "final_eval_return"].probability == 0.75  # a win and a tie
     assert found["one", "frames_to_goal"].probability == 0.75  # 20 is later than 15
     assert found["two", "frames_to_goal"].probability == 0.0
-    assert found[ALL_WORLDS, "final_eval_return"].probability == (0.75 + 0.0) / 2
-    assert (found[ALL_WORLDS, "final_eval_return"].runs, found["two", "final_coverage"].runs) == (
+    assert found[ALL_ENVIRONMENTS, "final_eval_return"].probability == (0.75 + 0.0) / 2
+    assert (
+        found[ALL_ENVIRONMENTS, "final_eval_return"].runs,
+        found["two", "final_coverage"].runs,
+    ) == (
         4,
         2,
     )
-    # A measure with holes is left out; states and frames of different worlds do not mix; no runs, no rows.
+    # A measure with holes is left out; states and frames of different environments do not mix; no runs, no rows.
     assert ("one", "area_coverage") not in found
-    assert (ALL_WORLDS, "final_coverage") not in found and (
-        ALL_WORLDS,
+    assert (ALL_ENVIRONMENTS, "final_coverage") not in found and (
+        ALL_ENVIRONMENTS,
         "frames_to_goal",
     ) not in found
     assert all("rnd" not in (p.agent, p.over) for p in pairs)

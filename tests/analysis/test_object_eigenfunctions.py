@@ -50,12 +50,12 @@ def test_the_key_is_a_bottleneck_of_the_exact_eigenfunction(table):
     assert separation(parts[0], parts[2])[::2] == (1.0, 1.0)  # and the sign tells the open door
 
 
-def test_learning_on_a_world_of_objects(table):
+def test_learning_on_an_environment_of_objects(table):
     """Some steps with pixels: finite values in every state, compared with the spectrum of all pairs."""
     config = RepresentationConfig(
         observation="pixels", samples=2000, dimensions=3, steps=4, batch_size=256
     )
-    result = learn_representation(config, world=KeyDoorTableEnv(table, coverage=True))
+    result = learn_representation(config, env=KeyDoorTableEnv(table, coverage=True))
     assert result.learned.shape == (164, 3) and result.learned.isfinite().all()
     assert float(result.eigenvalues[0]) == pytest.approx(0, abs=1e-9)
     kept = result.exact[table.occurs]

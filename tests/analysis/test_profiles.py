@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.statistics.comparison import ALL_ENVIRONMENTS, AgentSummary
 from torchrl_dceo.analysis.statistics.improvement import performance_profile, profiles_of_study
 
 
@@ -30,8 +30,8 @@ def test_it_is_the_profile_of_rliable():
     assert ours.value.tolist() == pytest.approx(theirs["a"].tolist())
 
 
-def test_worlds_are_strata_and_count_the_same():
-    """Two worlds without spread of their own leave none, however many runs each has."""
+def test_environments_are_strata_and_count_the_same():
+    """Two environments without spread of their own leave none, however many runs each has."""
     profile = performance_profile([[0.0] * 2, [1.0] * 6], [0.5])
     assert (profile.value[0], profile.low[0], profile.high[0]) == (0.5, 0.5, 0.5)
 
@@ -42,8 +42,8 @@ def test_one_run_has_no_band():
 
 
 def test_the_profiles_of_a_study():
-    def summary(world, agent, values):
-        return AgentSummary(world, agent, len(values), 9, {"final_eval_return": values}, {})
+    def summary(environment, agent, values):
+        return AgentSummary(environment, agent, len(values), 9, {"final_eval_return": values}, {})
 
     summaries = [
         summary("one", "dceo", [1.0, 0.5]),
@@ -53,15 +53,15 @@ def test_the_profiles_of_a_study():
         summary("two", "counts", [float("nan")]),
     ]
     found = profiles_of_study(summaries, "final_eval_return", 20)
-    assert {world: list(agents) for world, (_, agents) in found.items()} == {
+    assert {environment: list(agents) for environment, (_, agents) in found.items()} == {
         "one": ["dceo", "ddqn"],
         "two": ["dceo"],
-        ALL_WORLDS: ["dceo"],
+        ALL_ENVIRONMENTS: ["dceo"],
     }
     levels, agents = found["one"]
     assert levels.tolist() == [0.0, 0.25, 0.5, 1.0]  # where it falls
     assert agents["ddqn"].value.tolist() == [0.5, 0.0, 0.0, 0.0]
-    levels, agents = found[ALL_WORLDS]
+    levels, agents = found[ALL_ENVIRONMENTS]
     assert levels.tolist() == [0.0, 0.5, 0.75, 1.0, 2.0]
     assert agents["dceo"].value.tolist() == [1.0, 0.75, 0.5, 0.25, 0.0]
     assert profiles_of_study(summaries, "final_coverage", 20) == {}

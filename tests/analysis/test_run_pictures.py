@@ -41,38 +41,38 @@ ALL = [
 
 
 @pytest.fixture
-def world():
+def env():
     return make_env("NineRooms", room_size=3, observation="xy", slip=0.1)
 
 
 @pytest.fixture
-def parts(world):
+def parts(env):
     torch.manual_seed(0)
     encoder = TensorDictModule(
         nn.Linear(2, 4), in_keys=["observation"], out_keys=["representation"]
     )
     net = MultiHeadNet(lambda out: mlp_net(2, out), num_heads=3, head_shape=4)
-    spec = world.action_spec_unbatched
+    spec = env.action_spec_unbatched
     actor = OptionQValueActor(net, num_options=3, in_keys=["observation"], spec=spec)
     return encoder, actor, torch.arange(93), EigenReward(encoder, 3)
 
 
 @pytest.fixture
-def run_dir(tmp_path, world, parts):
+def run_dir(tmp_path, env, parts):
     encoder, actor, counts, reward = parts
     (tmp_path / "progress.csv").write_text(LOG)
-    save_analysis(tmp_path, world, encoder, actor, counts, reward=reward)
+    save_analysis(tmp_path, env, encoder, actor, counts, reward=reward)
     return tmp_path
 
 
-def test_what_is_stored_comes_back(run_dir, world, parts):
+def test_what_is_stored_comes_back(run_dir, env, parts):
     encoder, actor, counts, _ = parts
     stored = load_analysis(run_dir)
     assert torch.equal(stored.counts, counts)
-    assert torch.equal(stored.representation, state_values(encoder, world))
-    assert torch.equal(stored.option_values, state_values(actor, world))
+    assert torch.equal(stored.representation, state_values(encoder, env))
+    assert torch.equal(stored.option_values, state_values(actor, env))
     assert torch.equal(stored.followed, stored.representation[:, 1:])
-    base = world.base_env
+    base = env.base_env
     assert stored.grid.layout == base.layout and torch.equal(
         stored.grid.next_state, base.next_state
     )
@@ -96,9 +96,9 @@ def test_all_pictures_are_drawn_and_drawn_again_the_same(run_dir):
     assert {path: path.read_bytes() for path in draw_run(run_dir)} == first
 
 
-def test_an_agent_without_options_has_the_other_pictures(tmp_path, world, caplog):
+def test_an_agent_without_options_has_the_other_pictures(tmp_path, env, caplog):
     (tmp_path / "progress.csv").write_text(LOG)
-    save_analysis(tmp_path, world, counts=torch.ones(93, dtype=torch.int64))
+    save_analysis(tmp_path, env, counts=torch.ones(93, dtype=torch.int64))
     with caplog.at_level(logging.INFO):
         assert [path.name for path in draw_run(tmp_path)] == ["learning_curve.png", "visits.png"]
     assert caplog.messages == [
@@ -107,8 +107,8 @@ def test_an_agent_without_options_has_the_other_pictures(tmp_path, world, caplog
     ]
 
 
-def test_options_that_climb_no_eigenfunction_are_drawn(tmp_path, world, parts):
-    save_analysis(tmp_path, world, option_actor=parts[1])
+def test_options_that_climb_no_eigenfunction_are_drawn(tmp_path, env, parts):
+    save_analysis(tmp_path, env, option_actor=parts[1])
     assert [path.name for path in draw_run(tmp_path)] == [
         "options.png",
         "rollout.png",
@@ -129,7 +129,7 @@ def test_the_cube_has_a_curve_and_its_arrays(tmp_path, caplog):
     ]
 
 
-def test_an_object_world_stores_its_counts(tmp_path):
+def test_an_object_environment_stores_its_counts(tmp_path):
     env = make_env("EscapeRoom")
     save_analysis(tmp_path, env, counts=torch.ones(5, dtype=torch.int64))
     stored = load_analysis(tmp_path)

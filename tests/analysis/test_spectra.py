@@ -128,11 +128,11 @@ def test_normalised_ascending_and_of_a_fixed_sign():
 
 
 def test_states_without_weight_are_left_out():
-    world = GridWorldEnv(nine_rooms_topology_switch(3)[1])
-    layout = world.layout
+    env = GridWorldEnv(nine_rooms_topology_switch(3)[1])
+    layout = env.layout
     reached = layout.distances(layout.starts[0])
     rho = torch.tensor([float(cell in reached) for cell in layout.cells])
-    values, functions = exact_eigenfunctions(world, 5, rho)
+    values, functions = exact_eigenfunctions(env, 5, rho)
     assert not functions[rho == 0].any()
     assert values[0].abs() < 1e-12 and values[1] > 1e-4  # what is left is connected
     # The same as a map where all that cannot be reached is wall.

@@ -6,10 +6,10 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from torchrl_dceo.analysis import (
+    find_table_env,
     followed_eigenfunctions,
     reachable_states,
     state_values,
-    table_world,
 )
 from torchrl_dceo.envs import GridWorldEnv, RubiksCubeEnv, make_env
 from torchrl_dceo.modules import EigenReward
@@ -49,11 +49,11 @@ def test_no_random_number_is_drawn():
         assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_changing_world_is_the_one_in_force():
+def test_a_changing_environment_is_the_one_in_force():
     env = make_env("NineRoomsTopologySwitch", room_size=3, switch_steps=5)
-    before = table_world(env)
+    before = find_table_env(env)
     env.rollout(6, break_when_any_done=False)
-    after = table_world(env)
+    after = find_table_env(env)
     assert before.layout == env.base_env.layouts[0] and after.layout == env.base_env.layouts[1]
     # Three rooms can no longer be entered, nor can the closed hallways.
     reached = reachable_states(after.next_state, after._starts)
@@ -81,7 +81,7 @@ def test_followed_functions_are_those_whose_differences_reward(signs, skip_first
     assert torch.equal(reward(batch)["option_reward"], followed)
 
 
-def test_worlds_and_modules_that_do_not_fit_are_named():
+def test_environments_and_modules_that_do_not_fit_are_named():
     module = TensorDictModule(nn.Identity(), in_keys=["pixels"], out_keys=["f"])
     with pytest.raises(
         ValueError, match="only an environment with a transition table can list its states"

@@ -64,10 +64,10 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path):
     ]
 
 
-def test_a_study_is_read_by_world_agent_and_seed(tmp_path):
-    for world, seed in (("Maze", 0), ("NineRooms", 1), ("NineRooms", 10)):
+def test_a_study_is_read_by_environment_agent_and_seed(tmp_path):
+    for env, seed in (("Maze", 0), ("NineRooms", 1), ("NineRooms", 10)):
         rows = 2 if seed == 1 else 3
-        collect_run(make_run(tmp_path / f"{world}{seed}", seed, rows), tmp_path / "study" / world)
+        collect_run(make_run(tmp_path / f"{env}{seed}", seed, rows), tmp_path / "study" / env)
     (tmp_path / "study" / "NineRooms" / "dceo" / "seed_old.csv").write_text("not a seed")
     study = read_study(tmp_path / "study")
     assert list(study) == ["Maze", "NineRooms"]

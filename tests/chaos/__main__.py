@@ -45,7 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "agent": "dceo",
         "frames": 2400,
         "name": "RubiksCube222",
-        "world": {"max_depth": 3},
+        "env_settings": {"max_depth": 3},
         "agent_settings": {"main_learner": "table", "network": "mlp"},
     },
     "multi_sync": {

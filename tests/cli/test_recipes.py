@@ -1,4 +1,4 @@
-"""The recipes of worlds that change and of worlds with objects: each trains with every agent."""
+"""The recipes of environments that change and of environments with objects: each trains with every agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchrl_dceo.envs import current_map
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 
 SWITCHES = ("nine_rooms_goal_switch", "nine_rooms_topology_switch")
-PAPER = {  # μ of each world
+PAPER = {  # μ of each environment
     "nine_rooms": 0.8,
     "nine_rooms_goal_switch": 0.7,
     "nine_rooms_topology_switch": 0.8,
@@ -88,7 +88,7 @@ def test_trains(recipe, agent, tmp_path):
         (("agent=dceo_two_phase",), 200_000),  # half of what is left after discovery
     ],
 )
-def test_when_the_world_changes(overrides, expected):
+def test_when_the_environment_changes(overrides, expected):
     settings = compose("nine_rooms_goal_switch", *overrides)
     assert config.parse(settings).switch_frames == expected
 

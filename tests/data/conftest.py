@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 
-class World:
+class Environment:
     """Random episodes of several streams, kept forever, and what a replay buffer must give for them.
 
     A plain reference: lists and loops, no ring. Every state has a number of its own; an observation
@@ -182,5 +182,5 @@ class World:
 
 
 @pytest.fixture
-def make_world() -> Callable[..., World]:
-    return World
+def build_env() -> Callable[..., Environment]:
+    return Environment

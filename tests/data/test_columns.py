@@ -26,7 +26,7 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="'a' is named twice"):
         Columns(["a"], ["a"], [])
     for key in ("reward", ("next", "x"), "index", ("window", "x")):
-        with pytest.raises(ValueError, match="one that the buffer writes"):
+        with pytest.raises(ValueError, match="is written by the buffer"):
             Columns(["a"], [key], [])
     with pytest.raises(ValueError, match="frame_stack must be at least 1, got 0"):
         Columns(["a"], [], [], frame_stack=0)
@@ -41,7 +41,7 @@ def test_bad_settings():
 def test_keys_that_the_buffer_writes_are_refused(key, where):
     entries = {"observations": ["pixels"], "states": [], "steps": []}
     entries[where] = [*entries[where], key]
-    with pytest.raises(ValueError, match="is one that the buffer writes: leave it out"):
+    with pytest.raises(ValueError, match="is written by the buffer: remove it"):
         Columns(**entries)
 
 

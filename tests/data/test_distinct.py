@@ -289,7 +289,7 @@ def test_bad_arguments():
         ValueError, match="uniform_measure must be 'visits' or 'distinct', got 'all'"
     ):
         make_replay_buffer(60, uniform_measure="all")
-    with pytest.raises(ValueError, match="newest=3 has no use without sampler='distinct'"):
+    with pytest.raises(ValueError, match="newest=3 has no effect without sampler='distinct'"):
         make_replay_buffer(60, newest=3)
     with pytest.raises(ValueError, match="newest must be at least 1, got 0"):
         make_replay_buffer(60, sampler="distinct", newest=0)

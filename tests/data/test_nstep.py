@@ -173,9 +173,9 @@ def test_an_infinite_stale_reward_is_not_read():
 @pytest.mark.parametrize(
     ("streams", "n", "pair_steps"), [(1, 1, 1), (1, 4, 2), (3, 3, 1), (4, 5, 9)]
 )
-def test_against_lists_of_episodes(make_world, streams, n, pair_steps, stack, abandon):
+def test_against_lists_of_episodes(build_env, streams, n, pair_steps, stack, abandon):
     length, gamma = 24, 0.9
-    world = make_world(streams, length, stack=stack, seed=streams * n + stack, abandon=abandon)
+    env = build_env(streams, length, stack=stack, seed=streams * n + stack, abandon=abandon)
     rb = make_replay_buffer(
         length * streams + streams - 1,  # does not divide evenly
         n_steps=n,
@@ -190,50 +190,50 @@ def test_against_lists_of_episodes(make_world, streams, n, pair_steps, stack, ab
     )
     # Several times around the ring, and sometimes with some of the streams only.
     for turn in range(60):
-        time = world.random.randrange(1, 7)
+        time = env.random.randrange(1, 7)
         some = None
         if turn % 3 == 2:
-            some = world.random.sample(range(streams), world.random.randrange(1, streams + 1))
-        rows = rb.extend(world.batch(time, some), streams=some)
-        world.written(time, rows, some)
-        expected = world.sampleable()
+            some = env.random.sample(range(streams), env.random.randrange(1, streams + 1))
+        rows = rb.extend(env.batch(time, some), streams=some)
+        env.written(time, rows, some)
+        expected = env.sampleable()
         everything = rb.transitions()
         assert len(rb) == len(expected) == len(everything)
-        assert {world.where[row] for row in everything["index"].tolist()} == expected
+        assert {env.where[row] for row in everything["index"].tolist()} == expected
         if expected:
-            world.check(everything, n, gamma, pair_steps)
+            env.check(everything, n, gamma, pair_steps)
             for batch in (rb.sample(16), rb.sample_uniform(16)):
-                assert {world.where[row] for row in batch["index"].tolist()} <= expected
-                world.check(batch, n, gamma, pair_steps)
+                assert {env.where[row] for row in batch["index"].tolist()} <= expected
+                env.check(batch, n, gamma, pair_steps)
             # Late updates, also of rows that have been overwritten since, raise nobody from the dead.
             rb.update_priority(torch.randint(length * streams, (4,)), torch.rand(4))
 
 
-def test_without_is_init_the_ends_tell_the_starts(make_world):
-    world = make_world(2, 30, stack=4, seed=3)
+def test_without_is_init_the_ends_tell_the_starts(build_env):
+    env = build_env(2, 30, stack=4, seed=3)
     rb = make_replay_buffer(60, n_steps=3, num_streams=2, state_keys=["state_id"], frame_stack=4)
     for _ in range(30):
-        world.written(5, rb.extend(world.batch(5, init=False)))
-        found = {world.where[row] for row in rb.transitions()["index"].tolist()}
+        env.written(5, rb.extend(env.batch(5, init=False)))
+        found = {env.where[row] for row in rb.transitions()["index"].tolist()}
         # Nothing tells that the very first steps begin an episode: they go with the rows before them.
-        assert found <= world.sampleable() and all(t < 3 for _, t in world.sampleable() - found)
-        world.check(rb.transitions(), 3, 0.99)
+        assert found <= env.sampleable() and all(t < 3 for _, t in env.sampleable() - found)
+        env.check(rb.transitions(), 3, 0.99)
 
 
-def test_joining_an_episode_under_way_keeps_the_older_frames(make_world):
-    world = make_world(1, 60, stack=4, mean_length=1e9)
-    world.batch(10)
+def test_joining_an_episode_under_way_keeps_the_older_frames(build_env):
+    env = build_env(1, 60, stack=4, mean_length=1e9)
+    env.batch(10)
     rb = make_replay_buffer(60, n_steps=2, state_keys=["state_id"], frame_stack=4)
     for _ in range(2):  # a new buffer, and an emptied one
-        rows = rb.extend(world.batch(3))
-        begin = len(world.steps[0]) - 3
+        rows = rb.extend(env.batch(3))
+        begin = len(env.steps[0]) - 3
         for i, row in enumerate(rows.flatten().tolist()):
-            world.where[row] = (0, begin + i)
-            world.rows[0].append(("step", begin + i))
+            env.where[row] = (0, begin + i)
+            env.rows[0].append(("step", begin + i))
         assert len(rb) == 2
-        world.check(rb.transitions(), 2, 0.99)
+        env.check(rb.transitions(), 2, 0.99)
         rb.empty()
-        world.rows[0].clear()
+        env.rows[0].clear()
         assert len(rb) == 0
 
 

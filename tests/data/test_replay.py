@@ -177,7 +177,7 @@ def test_workers_of_a_multi_process_collector_are_streams_of_their_own():
     assert len(batch) >= 398
 
 
-def filled(world, turns=25, **kwargs):
+def filled(env, turns=25, **kwargs):
     rb = make_replay_buffer(
         80,
         n_steps=3,
@@ -188,7 +188,7 @@ def filled(world, turns=25, **kwargs):
         **kwargs,
     )
     for _ in range(turns):
-        rb.extend(world.batch(4))
+        rb.extend(env.batch(4))
     return rb
 
 
@@ -199,9 +199,9 @@ def same(one: TensorDict, two: TensorDict) -> bool:
 @pytest.mark.parametrize("turns", [0, 3, 25])  # empty, part of the ring, several times around
 @pytest.mark.parametrize("storage", ["memory", "memmap"])
 @pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
-def test_goes_on_identically_after_saving(make_world, tmp_path, sampler, storage, turns):
-    world = make_world(2, 40, stack=2)
-    rb = filled(world, turns, sampler=sampler, storage=storage, seed=0)
+def test_goes_on_identically_after_saving(build_env, tmp_path, sampler, storage, turns):
+    env = build_env(2, 40, stack=2)
+    rb = filled(env, turns, sampler=sampler, storage=storage, seed=0)
     if turns:
         rb.update_priority(torch.arange(80), torch.rand(80)) if sampler == "prioritized" else None
         rb.sample()
@@ -209,13 +209,11 @@ def test_goes_on_identically_after_saving(make_world, tmp_path, sampler, storage
     state = rb.state_dict()
     rb.dumps(tmp_path / "rb")
     assert not any(path.suffix in (".pkl", ".pt", ".t") for path in (tmp_path / "rb").rglob("*"))
-    others = [
-        filled(make_world(2, 40, stack=2, seed=9), t, sampler=sampler, seed=4) for t in (0, 7)
-    ]
+    others = [filled(build_env(2, 40, stack=2, seed=9), t, sampler=sampler, seed=4) for t in (0, 7)]
     others[0].load_state_dict(state)
     others[1].loads(tmp_path / "rb")
     for _ in range(3):
-        more = world.batch(4)
+        more = env.batch(4)
         for buffer in (rb, *others):
             buffer.extend(more)
         batch, uniform, rows = rb.sample(), rb.sample_uniform(9), rb.transitions()
@@ -231,12 +229,12 @@ def test_goes_on_identically_after_saving(make_world, tmp_path, sampler, storage
             assert other.write_count == rb.write_count
 
 
-def test_state_dict_is_a_copy(make_world):
-    world = make_world(2, 40, stack=2)
-    rb = filled(world, seed=0)
+def test_state_dict_is_a_copy(build_env):
+    env = build_env(2, 40, stack=2)
+    rb = filled(env, seed=0)
     state, batch = rb.state_dict(), rb.sample()
     for _ in range(20):
-        rb.extend(world.batch(4))
+        rb.extend(env.batch(4))
     rb.load_state_dict(state)
     assert same(rb.sample(), batch)
 
@@ -252,8 +250,8 @@ def test_state_dict_is_a_copy(make_world):
         ({"sampler": "prioritized"}, "sampler="),
     ],
 )
-def test_a_buffer_of_another_layout_is_refused(make_world, tmp_path, change, name):
-    filled(make_world(2, 40, stack=2)).dumps(tmp_path)
+def test_a_buffer_of_another_layout_is_refused(build_env, tmp_path, change, name):
+    filled(build_env(2, 40, stack=2)).dumps(tmp_path)
     settings = {
         "capacity": 80,
         "num_streams": 2,
@@ -266,9 +264,9 @@ def test_a_buffer_of_another_layout_is_refused(make_world, tmp_path, change, nam
         other.loads(tmp_path)
 
 
-def test_settings_are_restored(make_world):
-    rb = filled(make_world(2, 40, stack=2), gamma=0.7)
-    other = filled(make_world(2, 40, stack=2), 0, gamma=0.9)
+def test_settings_are_restored(build_env):
+    rb = filled(build_env(2, 40, stack=2), gamma=0.7)
+    other = filled(build_env(2, 40, stack=2), 0, gamma=0.9)
     rb.n_steps = 2
     other.load_state_dict(rb.state_dict())
     assert (other.n_steps, other.gamma, other.batch_size) == (2, 0.7, 16)
@@ -301,18 +299,18 @@ def test_memory_of_a_transition():
     assert 7056 < held / 1000 < 7200
 
 
-def test_memmap_is_the_same_on_files(make_world, tmp_path):
-    in_memory = filled(make_world(2, 40, stack=2), seed=0)
+def test_memmap_is_the_same_on_files(build_env, tmp_path):
+    in_memory = filled(build_env(2, 40, stack=2), seed=0)
     on_files = filled(
-        make_world(2, 40, stack=2), seed=0, storage="memmap", scratch_dir=tmp_path / "x"
+        build_env(2, 40, stack=2), seed=0, storage="memmap", scratch_dir=tmp_path / "x"
     )
     assert same(in_memory.sample(), on_files.sample())
     assert list((tmp_path / "x").rglob("*.memmap"))
     assert type(on_files.sample()["pixels"]) is torch.Tensor
 
 
-def test_is_a_torchrl_buffer(make_world):
-    rb = filled(make_world(2, 40, stack=2), sampler="prioritized")
+def test_is_a_torchrl_buffer(build_env):
+    rb = filled(build_env(2, 40, stack=2), sampler="prioritized")
     assert isinstance(rb, TensorDictReplayBuffer) and type(rb) is NStepReplayBuffer
     batch, info = rb.sample(return_info=True)
     assert torch.equal(info["index"], batch["index"]) and "priority_weight" in batch.keys()
@@ -351,9 +349,9 @@ def test_transforms_see_finished_transitions():
     assert rb.transitions()["extra"].eq(1).all()
 
 
-def test_nested_keys(make_world):
-    world = make_world(1, 100)
-    data = world.batch(6)[0]
+def test_nested_keys(build_env):
+    env = build_env(1, 100)
+    data = env.batch(6)[0]
     renamed = data.copy()
     for part in (renamed, renamed["next"]):
         part["agent", "view"] = part.pop("pixels")
@@ -388,8 +386,8 @@ def test_nested_keys(make_world):
     assert same(again.transitions(), found)
 
 
-def test_uniform_batches_from_a_prioritized_buffer(make_world):
-    rb = filled(make_world(2, 40, stack=2), sampler="prioritized", beta=1.0, seed=0)
+def test_uniform_batches_from_a_prioritized_buffer(build_env):
+    rb = filled(build_env(2, 40, stack=2), sampler="prioritized", beta=1.0, seed=0)
     rows = rb.transitions()["index"]
     rb.update_priority(rows, 0.0)
     rb.update_priority(rows[:1], 1e6)
@@ -403,9 +401,9 @@ def test_uniform_batches_from_a_prioritized_buffer(make_world):
     assert statistic < len(rows) - 1 + 5 * (2 * len(rows)) ** 0.5
 
 
-def test_priorities_given_with_the_data(make_world):
+def test_priorities_given_with_the_data(build_env):
     rb = make_replay_buffer(100, state_keys=["state_id"], sampler=SumTreeSampler(100, 1.0, seed=0))
-    data = make_world(1, 100, mean_length=1e9).batch(6)[0]
+    data = build_env(1, 100, mean_length=1e9).batch(6)[0]
     rb.extend(data.set("td_error", torch.tensor([0.0, 0, 3, 0, 0, 9])))
     # Row 5 is the newest: its priority counts for nothing, since the row cannot be drawn yet.
     assert set(rb.sample(50)["index"].tolist()) == {2}
@@ -436,7 +434,7 @@ def test_distributional_loss_takes_a_batch_of_as_many_transitions_as_atoms():
     [
         ({"num_streams": 0}, "num_streams must be at least 1, got 0"),
         ({"storage": "disk"}, "storage must be 'memory' or 'memmap', got 'disk'"),
-        ({"scratch_dir": "/x"}, "scratch_dir='/x' has no use"),
+        ({"scratch_dir": "/x"}, "scratch_dir='/x' has no effect"),
         (
             {"sampler": "slice"},
             "sampler must be 'uniform', 'prioritized' or 'distinct', got 'slice'",
@@ -448,7 +446,7 @@ def test_distributional_loss_takes_a_batch_of_as_many_transitions_as_atoms():
             {"pair_steps": 98},
             "too short for pair_steps=98 and frame_stack=1: set capacity to at least 101",
         ),
-        ({"uniform_key": "later"}, "uniform_key='later' is an entry of the samples already"),
+        ({"uniform_key": "later"}, "uniform_key='later' is already an entry of the samples"),
     ],
 )
 def test_bad_settings(settings, message):

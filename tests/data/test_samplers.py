@@ -66,7 +66,7 @@ def test_uniform_from_too_short_a_buffer():
     with pytest.raises(RuntimeError, match="no transition that can be sampled"):
         sampler.sample(None, 1)
     ring.advance(torch.zeros(1, 1, dtype=torch.bool))
-    with pytest.raises(RuntimeError, match="once the step after it has been written"):
+    with pytest.raises(RuntimeError, match="once the next step has been written"):
         sampler.sample(None, 1)
     assert not sampler.can_sample(None, 1)
     ring.advance(torch.zeros(1, 1, dtype=torch.bool))

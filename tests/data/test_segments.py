@@ -59,7 +59,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_any_history_comes_back(make_world, tmp_path, monkeypatch, short_segments, kind, links):
+def test_any_history_comes_back(build_env, tmp_path, monkeypatch, short_segments, kind, links):
     """Streams that advance unevenly, several times around the ring, saved at random moments into two chains."""
     if not links:
 
@@ -68,12 +68,12 @@ def test_any_history_comes_back(make_world, tmp_path, monkeypatch, short_segment
 
         monkeypatch.setattr(os, "link", refuse)
     draw = random.Random(1)
-    world = make_world(3, 40, stack=2, abandon=0.1)
+    env = build_env(3, 40, stack=2, abandon=0.1)
     rb, chains, taken = make_buffer(**SETTINGS[kind]), [{}, {}], 0
     for turn in range(30):
         for _ in range(draw.randrange(6)):
             some = draw.choice([None, [0], [2, 1]])
-            rb.extend(world.batch(draw.choice([1, 4, 9]), streams=some), streams=some)
+            rb.extend(env.batch(draw.choice([1, 4, 9]), streams=some), streams=some)
             if kind == "prioritized" and len(rb):
                 batch = rb.sample()
                 batch["td_error"] = torch.rand(8)
@@ -100,12 +100,12 @@ def test_any_history_comes_back(make_world, tmp_path, monkeypatch, short_segment
     assert taken > 10
 
 
-def test_only_what_was_written_is_written_again(make_world, tmp_path, monkeypatch):
+def test_only_what_was_written_is_written_again(build_env, tmp_path, monkeypatch):
     """One stream, rows of 31 bytes, segments of ten rows: files that a batch touches are new, the others stay."""
     monkeypatch.setattr(replay_buffer, "_SEGMENT", 310)
-    world = make_world(1, 40, stack=1, mean_length=1e9)
+    env = build_env(1, 40, stack=1, mean_length=1e9)
     rb = make_replay_buffer(40, state_keys=["state_id"], seed=0)
-    rb.extend(world.batch(15))
+    rb.extend(env.batch(15))
 
     def save(name, reuse):
         segments = save_state(
@@ -115,14 +115,14 @@ def test_only_what_was_written_is_written_again(make_world, tmp_path, monkeypatc
 
     first, files = save("a", {})
     assert len(files) == 2
-    rb.extend(world.batch(4))  # rows 15 to 18, in the second segment
+    rb.extend(env.batch(4))  # rows 15 to 18, in the second segment
     second, more = save("b", first)
     assert len(more) == 2 and more[0] == files[0] and more[1] != files[1]
     for _ in range(2):
-        rb.extend(world.batch(10))  # rows 19 to 38
+        rb.extend(env.batch(10))  # rows 19 to 38
     third, more = save("c", second)
     assert len(more) == 4 and more[0] == files[0] and not {*more[1:]} & {*files}
-    rb.extend(world.batch(3))  # rows 39, 0 and 1: the ring comes round
+    rb.extend(env.batch(3))  # rows 39, 0 and 1: the ring comes round
     _, last = save("d", third)
     assert [a == b for a, b in zip(last, more, strict=True)] == [False, True, True, False]
     assert same(whole(load_state(tmp_path / "d")), rb.state_dict())
@@ -130,21 +130,21 @@ def test_only_what_was_written_is_written_again(make_world, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("change", ["loaded", "emptied", "edited", "restored"])
 def test_what_the_heads_do_not_show_is_no_reason_to_keep_a_file(
-    make_world, tmp_path, short_segments, change
+    build_env, tmp_path, short_segments, change
 ):
     """The same rows were written, and hold something else."""
     rb, other = make_buffer(), make_buffer()
-    world, elsewhere = make_world(3, 40, stack=2, seed=0), make_world(3, 40, stack=2, seed=0)
+    env, elsewhere = build_env(3, 40, stack=2, seed=0), build_env(3, 40, stack=2, seed=0)
     elsewhere.count = 1000
     for _ in range(3):
-        rb.extend(world.batch(4))
+        rb.extend(env.batch(4))
         other.extend(elsewhere.batch(4))
     segments = save_state(tmp_path / "a", rb.state_dict(copy=False, segments=True))
     if change == "loaded":
         rb.load_state_dict(other.state_dict())
     elif change == "emptied":
         rb.empty()
-        third = make_world(3, 40, stack=2, seed=0)
+        third = build_env(3, 40, stack=2, seed=0)
         third.count = 5000
         for _ in range(3):
             rb.extend(third.batch(4))
@@ -232,17 +232,17 @@ def test_a_segment_of_all_kinds(tmp_path, monkeypatch):
     assert sizes[1] < sizes[0]
 
 
-def test_segments_are_neither_tiny_nor_too_many(make_world):
+def test_segments_are_neither_tiny_nor_too_many(build_env):
     rb = make_buffer(streams=2, length=2000)
-    rb.extend(make_world(2, 2000, stack=2).batch(900))
+    rb.extend(build_env(2, 2000, stack=2).batch(900))
     assert len(rb.state_dict(copy=False, segments=True)["rows"]) == 1
     replay_buffer_bytes = sum(value.nbytes for value in rb.writer.tensors.values())
     assert replay_buffer_bytes < replay_buffer._SEGMENT
 
 
-def test_a_large_replay_has_few_files(make_world, monkeypatch):
+def test_a_large_replay_has_few_files(build_env, monkeypatch):
     monkeypatch.setattr(replay_buffer, "_SEGMENT", 100)
     rb = make_buffer(streams=1, length=3000)
     for _ in range(3):
-        rb.extend(make_world(1, 3000, stack=2).batch(1400))
+        rb.extend(build_env(1, 3000, stack=2).batch(1400))
     assert 200 < len(rb.state_dict(copy=False, segments=True)["rows"]) <= 256

@@ -59,5 +59,7 @@ def test_without_the_key_there_is_none():
 
 
 def test_a_key_that_is_taken_is_refused():
-    with pytest.raises(ValueError, match="uniform_key='successor' is an entry of the samples"):
+    with pytest.raises(
+        ValueError, match="uniform_key='successor' is already an entry of the samples"
+    ):
         make_buffer(uniform_key="successor")

@@ -94,7 +94,7 @@ def test_batches_longer_than_the_ring():
     rb = make_replay_buffer(20)
     assert rb.writer.ring.max_steps == 9
     with pytest.raises(
-        ValueError, match="A batch of 10 steps a stream does not fit a ring of 20 rows"
+        ValueError, match="A batch of 10 steps per stream does not fit a ring of 20 rows"
     ):
         rb.extend(batch(10))
     data = batch(9)
@@ -172,7 +172,7 @@ print(resident() - before)
 
 def test_storage_is_read_and_saved_by_rows(tmp_path):
     storage = RowStorage(10)
-    with pytest.raises(RuntimeError, match="holds no row yet"):
+    with pytest.raises(RuntimeError, match="has no row yet"):
         storage.get(0)
     assert len(storage) == 0
     rows = TensorDict({"a": torch.arange(3), ("b", "c"): torch.rand(3, 2)}, [3])

@@ -104,9 +104,9 @@ def test_what_it_does_not_offer_is_said():
     with pytest.raises(ValueError, match="needs state_id, which this environment does not provide"):
         make_env("MontezumaRevenge", vector=True, batch_size=2, visits="counts")
     for setting in ("ram", "life_ends"):
-        with pytest.raises(ValueError, match=f"vector=True does not offer {setting}"):
+        with pytest.raises(ValueError, match=f"vector=True does not support {setting}"):
             make_env("MontezumaRevenge", vector=True, batch_size=2, **{setting: True})
-    with pytest.raises(ValueError, match="num_threads=2 has no use without vector=True"):
+    with pytest.raises(ValueError, match="num_threads=2 has no effect without vector=True"):
         make_env("MontezumaRevenge", num_threads=2)
 
 

@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "environments" / "index.md").read_text(encoding="utf-8")
 
 
-def test_every_world_has_a_row_with_its_numbers():
+def test_every_environment_has_a_row_with_its_numbers():
     rows = dict(re.findall(r"^\| \[`(\w+)`\]\(#[\w-]+\) \| (.*)$", PAGE, re.MULTILINE))
     assert set(rows) == set(list_envs())
     for name, row in rows.items():
@@ -27,7 +27,7 @@ def test_every_world_has_a_row_with_its_numbers():
             assert [int(n) for n in re.findall(r"\d+", sees)] == list(
                 env.observation_spec["pixels"].shape
             )
-            assert int(limit.replace(",", "")) == env.base_env.world.max_episode_steps
+            assert int(limit.replace(",", "")) == env.base_env.gym_env.max_episode_steps
             continue
         assert int(re.sub(r"\D", "", states)) == num_states(env)
         if name == "MontezumaRevenge":
@@ -41,8 +41,8 @@ def test_every_world_has_a_row_with_its_numbers():
         shape = env.observation_spec[key].shape
         assert [int(n) for n in re.findall(r"\d+", sees)] == list(shape)
         if name in ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey"):
-            assert int(shortest) == env.base_env.world.plan_length
-            assert int(limit) == env.base_env.world.max_steps
+            assert int(shortest) == env.base_env.gym_env.plan_length
+            assert int(limit) == env.base_env.gym_env.max_steps
             continue
         assert int(limit) == env.base_env.max_steps
         if "Cube" in name:

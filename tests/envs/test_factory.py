@@ -29,15 +29,15 @@ from torchrl_dceo.envs.grid.layouts import parse_layout
 from torchrl_dceo.envs.gym import _close_all
 
 MAP = "S..\n.#.\n..G"
-OBJECT_WORLDS = ["EscapeRoom", "RoomsWithObstacles", "ObstructedKey"]
-# Tested in test_miniworld_worlds.py and test_miniworld_env.py, where their extra is installed.
-MINIWORLDS = [
+OBJECT_ENVS = ["EscapeRoom", "RoomsWithObstacles", "ObstructedKey"]
+# Tested in test_miniworld_rooms.py and test_miniworld_env.py, where their extra is installed.
+MINIWORLD_ENVS = [
     "MiniWorldFourRoomsStrafe",
     "MyWayHomeSparseStrafe",
     "MiniWorldFourRooms",
     "MyWayHomeSparse",
 ]
-FLAT = [name for name in list_envs() if name not in MINIWORLDS]
+FLAT = [name for name in list_envs() if name not in MINIWORLD_ENVS]
 
 
 def _walk(env, steps, seed=0):
@@ -62,13 +62,13 @@ def test_list():
         "NineRoomsGoalSwitch",
         "NineRoomsTopologySwitch",
         "RubiksCube222",
-        *OBJECT_WORLDS,
+        *OBJECT_ENVS,
         "MontezumaRevenge",
-        *MINIWORLDS,
+        *MINIWORLD_ENVS,
     ]
 
 
-class TestEveryWorld:
+class TestEveryEnvironment:
     @pytest.mark.parametrize("name", [*FLAT, MAP])
     @pytest.mark.parametrize("batch_size", [(), 2])
     @pytest.mark.parametrize("coverage", [False, True])
@@ -121,7 +121,7 @@ class TestEveryWorld:
 
         assert states().equal(states())
 
-    @pytest.mark.parametrize("name", ["NineRooms", "RubiksCube222", *OBJECT_WORLDS])
+    @pytest.mark.parametrize("name", ["NineRooms", "RubiksCube222", *OBJECT_ENVS])
     @pytest.mark.parametrize("batch_size", [(), 2])
     def test_saved_state_continues_identically(self, name, batch_size):
         env = make_env(name, batch_size=batch_size, seed=0, slip=0.5)
@@ -164,16 +164,16 @@ class TestWhatIsBuilt:
         assert a["next", "pixels"].equal(b["next", "pixels"])
         assert a["next", "state_id"].equal(b["next", "state_id"])
 
-    def test_settings_reach_the_world(self):
+    def test_settings_reach_the_environment(self):
         assert num_states(make_env("NineRooms", room_size=3)) == 93
         assert num_states(make_env("RubiksCube222", max_depth=3)) == 385
         env = make_env("NineRooms", observation="xy", max_steps=7, batch_size=[2, 3])
         data = env.rollout(20, break_when_any_done=True)
         assert data["observation"].shape == (2, 3, 7, 2)
         assert make_env("ObstructedKey", tile_size=3).reset()["pixels"].shape == (3, 39, 39)
-        assert make_env("RoomsWithObstacles", num_obstacles=1).world.num_obstacles == 1
+        assert make_env("RoomsWithObstacles", num_obstacles=1).gym_env.num_obstacles == 1
 
-    def test_switching_world_switches(self):
+    def test_switching_environment_switches(self):
         env = make_env("NineRoomsGoalSwitch", switch_steps=100, seed=0)
         before = env.rollout(100)[0]["state_id"]
         after = env.rollout(1)[0]["state_id"]
@@ -231,7 +231,7 @@ class TestWhatIsBuilt:
         assert find_transform(env, StateCounts).counts is counts.counts
         assert "coverage" in env.observation_spec.keys()
 
-    def test_counts_of_object_worlds(self):
+    def test_counts_of_object_environments(self):
         env = make_env("EscapeRoom", batch_size=2, seed=0, visits="counts")
         data = env.rollout(10)
         counts = find_transform(env, StateCounts).counts
@@ -247,7 +247,7 @@ class TestErrors:
     def test_wrong_name_lists_the_right_ones(self, name, meant):
         with pytest.raises(ValueError, match=f"'{name}' .did you mean '{meant}'") as error:
             make_env(name)
-        assert all(world in str(error.value) for world in list_envs())
+        assert all(env in str(error.value) for env in list_envs())
 
     def test_wrong_name_like_nothing(self):
         with pytest.raises(ValueError, match="unknown environment 'qqq'; choose from NineRooms, "):
@@ -270,7 +270,7 @@ class TestErrors:
             make_env(name, **{setting: 1})
         assert all(known in str(error.value) for known in env_settings(name))
 
-    def test_settings_of_another_world(self):
+    def test_settings_of_another_environment(self):
         with pytest.raises(ValueError, match="unknown setting of RubiksCube222 'room_size'"):
             make_env("RubiksCube222", room_size=3)
         with pytest.raises(ValueError, match="unknown setting of EscapeRoom 'observation'"):
@@ -293,7 +293,7 @@ class TestErrors:
             )
 
 
-def test_every_setting_listed_is_accepted_by_its_world():
+def test_every_setting_listed_is_accepted_by_its_environment():
     assert "room_size" in env_settings("NineRooms")
     assert {"switch_steps", "room_size"} <= set(env_settings("NineRoomsTopologySwitch"))
     assert {"num_breakable", "parallel", "coverage"} <= set(env_settings("ObstructedKey"))

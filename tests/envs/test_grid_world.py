@@ -20,7 +20,7 @@ ODD = "S.#..\n..#.#\n.S..G\n##.#G\n.#..."
 
 
 class PlainGrid:
-    """The same world in plain Python, on the characters of the map."""
+    """The same environment in plain Python, on the characters of the map."""
 
     moves = {0: (-1, 0), 1: (0, 1), 2: (1, 0), 3: (0, -1)}
 
@@ -310,7 +310,7 @@ def test_transition_matrix_against_the_running_environment():
     assert (counts / counts.sum(1, keepdim=True) - exact).abs().max() < 0.01
 
 
-def test_writing_into_a_result_does_not_change_the_world():
+def test_writing_into_a_result_does_not_change_the_environment():
     env = GridWorldEnv("S.G", slip=0.0)
     for _ in range(2):
         tensordict = env.reset()

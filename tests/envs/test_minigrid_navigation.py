@@ -1,4 +1,4 @@
-"""The MiniGrid navigation worlds are twins of the torch-native ones."""
+"""The MiniGrid navigation environments are twins of the torch-native ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchrl_dceo.envs.minigrid.rooms import (
     FourRooms,
     GridMaze,
     Maze,
-    NavigationWorld,
+    NavigationEnv,
     NineRooms,
 )
 
@@ -30,8 +30,8 @@ TWINS = {
     "FourRooms": (FourRooms, four_rooms()),
     "Maze": (Maze, maze()),
     "GridMaze": (GridMaze, grid_maze()),
-    "closed hallways": (lambda **kw: NavigationWorld(CLOSED_HALLWAYS, **kw), CLOSED_HALLWAYS),
-    "no border": (lambda **kw: NavigationWorld(NO_BORDER, **kw), NO_BORDER),
+    "closed hallways": (lambda **kw: NavigationEnv(CLOSED_HALLWAYS, **kw), CLOSED_HALLWAYS),
+    "no border": (lambda **kw: NavigationEnv(NO_BORDER, **kw), NO_BORDER),
 }
 every_twin = pytest.mark.parametrize("name", TWINS)
 
@@ -45,8 +45,8 @@ def put(env, cell):
 @every_twin
 @pytest.mark.parametrize("coverage", [False, True])
 def test_every_transition_equals_the_torch_native_twin(name, coverage):
-    world, text = TWINS[name]
-    env = world(slip=0.0, coverage=coverage, max_steps=10**9)
+    kind, text = TWINS[name]
+    env = kind(slip=0.0, coverage=coverage, max_steps=10**9)
     env.reset(seed=0)
     size = len(env.layout.cells)
     native = GridWorldEnv(text, slip=0.0, coverage=coverage, batch_size=[size, 4])
@@ -75,8 +75,8 @@ def test_every_transition_equals_the_torch_native_twin(name, coverage):
 @pytest.mark.parametrize("tile_size", [1, 8])
 @pytest.mark.parametrize("goal_visible", [False, True])
 def test_pixels_equal_the_torch_native_twin(name, tile_size, goal_visible):
-    world, text = TWINS[name]
-    env = world(tile_size=tile_size, goal_visible=goal_visible)
+    kind, text = TWINS[name]
+    env = kind(tile_size=tile_size, goal_visible=goal_visible)
     env.reset(seed=0)
     native = GridWorldEnv(text, tile_size=tile_size, goal_visible=goal_visible)
     pictures = native.observe(torch.arange(native.num_states))
@@ -87,8 +87,8 @@ def test_pixels_equal_the_torch_native_twin(name, tile_size, goal_visible):
 
 @every_twin
 def test_episodes_equal_the_torch_native_twin(name):
-    world, text = TWINS[name]
-    env, native = world(slip=0.0), GridWorldEnv(text, slip=0.0)
+    kind, text = TWINS[name]
+    env, native = kind(slip=0.0), GridWorldEnv(text, slip=0.0)
     observation, _ = env.reset(seed=0)
     td = native.reset()
     assert observation["state_id"] == td["state_id"]
@@ -105,4 +105,4 @@ def test_episodes_equal_the_torch_native_twin(name):
 
 def test_bad_map_is_refused_as_the_torch_native_twin_does():
     with pytest.raises(ValueError, match="no goal can be reached from start"):
-        NavigationWorld("S#G\n###\n...")
+        NavigationEnv("S#G\n###\n...")

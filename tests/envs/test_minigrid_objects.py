@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from torchrl_dceo.envs.grid.grid_world import TILE_KINDS
-from torchrl_dceo.envs.minigrid import EscapeRoom, KeyDoorWorld, ObstructedKey
+from torchrl_dceo.envs.minigrid import EscapeRoom, KeyDoorEnv, ObstructedKey
 from torchrl_dceo.envs.minigrid.key_and_door import escape_room, obstructed_key
 
 PICKUP, TOGGLE = 4, 5
 STEPS = [(0, -1), (1, 0), (0, 1), (-1, 0)]
 
-WORLDS = {
+ENVIRONMENTS = {
     "escape": (EscapeRoom, escape_room, {}),
     "escape-4": (EscapeRoom, escape_room, {"room_size": 4}),
     "obstructed": (ObstructedKey, obstructed_key, {"room_size": 3}),
     "obstructed-5": (ObstructedKey, obstructed_key, {}),
     "obstructed-6": (ObstructedKey, obstructed_key, {"room_size": 6, "num_breakable": 2}),
 }
-every_world = pytest.mark.parametrize("name", WORLDS)
+every_env = pytest.mark.parametrize("name", ENVIRONMENTS)
 
 
 class State(NamedTuple):
@@ -88,8 +88,8 @@ class Model:
 
 
 def build(name, **kwargs):
-    world, layout, arguments = WORLDS[name]
-    return world(**arguments, **kwargs), Model(layout(**arguments))
+    env, layout, arguments = ENVIRONMENTS[name]
+    return env(**arguments, **kwargs), Model(layout(**arguments))
 
 
 def put(env, model, state):
@@ -149,7 +149,7 @@ def test_every_state_and_action_follows_the_rules(name):
     assert 0 <= min(ids) <= max(ids) < env.num_states
 
 
-@every_world
+@every_env
 def test_shortest_plan_leaves_and_only_its_last_step_is_rewarded(name):
     env, model = build(name, slip=0.0)
     plan = min((plan for state, plan in model.search().items() if model.left(state)), key=len)
@@ -161,7 +161,7 @@ def test_shortest_plan_leaves_and_only_its_last_step_is_rewarded(name):
     assert outcomes[-1] == (1.0, True, False)
 
 
-@every_world
+@every_env
 def test_cannot_leave_without_the_key(name):
     _, model = build(name)
     states = model.search(allowed=[0, 1, 2, 3, TOGGLE])
@@ -207,7 +207,7 @@ def test_coverage_mode_opens_the_door_but_ends_nothing():
 
 
 def test_key_is_seen_with_the_agent_and_door_opens_and_closes():
-    env = KeyDoorWorld(["#####", "#KS.D", "#####"], slip=0.0)
+    env = KeyDoorEnv(["#####", "#KS.D", "#####"], slip=0.0)
     env.reset(seed=0)
     colour = {}
     for name, actions in {
@@ -238,8 +238,8 @@ def test_num_states_is_position_key_door_and_wall():
 
 @pytest.mark.parametrize("room_size", [3, 4, 7, 9])
 def test_rooms_scale(room_size):
-    for world in (EscapeRoom, ObstructedKey):
-        shape = world(room_size=room_size).reset(seed=0)[0]["pixels"].shape
+    for env in (EscapeRoom, ObstructedKey):
+        shape = env(room_size=room_size).reset(seed=0)[0]["pixels"].shape
         assert shape == (3, 2 * room_size + 3, 2 * room_size + 3)
 
 
@@ -253,7 +253,7 @@ def test_rooms_scale(room_size):
 )
 def test_bad_maps(rows, message):
     with pytest.raises(ValueError, match=message):
-        KeyDoorWorld(rows)
+        KeyDoorEnv(rows)
 
 
 def test_bad_number_of_breakable_tiles():

@@ -33,7 +33,7 @@ def place(env, agent, obstacles):
     env.set_state(state)
 
 
-def world(**kwargs):
+def rooms_env(**kwargs):
     env = RoomsWithObstacles(slip=0.0, max_steps=10**9, **kwargs)
     env.reset(seed=0)
     return env
@@ -41,7 +41,7 @@ def world(**kwargs):
 
 @pytest.mark.parametrize("room_size", [4, 5, 6])
 def test_obstacles_move_at_every_step_and_bounce(room_size):
-    env = world(room_size=room_size)
+    env = rooms_env(room_size=room_size)
     for _ in range(20):
         env.reset()
         spawned = env.obstacles()
@@ -64,7 +64,7 @@ def test_obstacles_move_at_every_step_and_bounce(room_size):
 
 
 def test_spawning_is_random_over_columns_rows_and_directions():
-    env = world()
+    env = rooms_env()
     columns, rows, steps = Counter(), Counter(), Counter()
     n = 1500
     for _ in range(n):
@@ -97,7 +97,7 @@ def test_spawning_is_random_over_columns_rows_and_directions():
     ],
 )
 def test_collisions(agent, obstacle, action):
-    env = world()
+    env = rooms_env()
     place(env, agent, [obstacle])
     _, reward, terminated, truncated, _ = env.step(action)
     assert (reward, terminated, truncated) == (-1.0, True, False)
@@ -117,13 +117,13 @@ def test_collisions(agent, obstacle, action):
     ],
 )
 def test_near_misses(agent, obstacle, action):
-    env = world()
+    env = rooms_env()
     place(env, agent, [obstacle])
     assert env.step(action)[1:4] == (0.0, False, False)
 
 
 def test_coverage_mode_only_blocks():
-    env = world(coverage=True)
+    env = rooms_env(coverage=True)
     place(env, (8, 2), [(9, 2, 1)])
     assert env.step(RIGHT)[1:4] == (0.0, False, False)
     assert (env.agent_pos, env.obstacles()) == ((8, 2), [(9, 3, 1)])
@@ -139,7 +139,7 @@ def test_coverage_mode_only_blocks():
 
 
 def test_one_picture_tells_the_direction():
-    env = world()
+    env = rooms_env()
     pictures = []
     for step in (-1, 1):
         place(env, (1, 1), [(9, 3, step)])

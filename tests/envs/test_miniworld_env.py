@@ -1,4 +1,4 @@
-"""The 3D worlds as TorchRL environments."""
+"""The 3D environments as TorchRL environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrl_dceo.envs import (
     set_env_state,
 )
 
-WORLDS = [
+ENVIRONMENTS = [
     "MiniWorldFourRoomsStrafe",
     "MyWayHomeSparseStrafe",
     "MiniWorldFourRooms",
@@ -28,7 +28,7 @@ LEFT, RIGHT, FORWARD = range(3)
 pytestmark = needs_miniworld
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 @pytest.mark.parametrize("batch_size", [(), 2])
 def test_specs(name, batch_size):
     env = make_env(name, batch_size=batch_size, seed=0, visits="coverage", step_counter=True)
@@ -98,7 +98,7 @@ def test_worker_processes_give_the_same_as_one():
     assert torch.equal(walk(parallel=False), walk(parallel=True))
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_setting_is_taken_and_others_refused(name):
     values = {
         "cell_size": 2.0,
@@ -126,7 +126,7 @@ def test_every_setting_is_taken_and_others_refused(name):
         make_env(name, sample=1)
 
 
-def test_gymnasium_knows_the_worlds():
+def test_gymnasium_knows_the_environments():
     import gymnasium as gym
     from gymnasium.utils.env_checker import check_env
 
@@ -152,12 +152,12 @@ def test_pictures_for_people():
 def test_batched_steps_are_those_of_serial_env(name):
     """Transition by transition, over ends of episodes, against TorchRL's own path."""
     from torchrl_dceo._fast import fast_path
-    from torchrl_dceo.envs.gym import SerialWorlds
+    from torchrl_dceo.envs.gym import SerialGymEnvs
 
     def collect(fast):
         settings = {"max_steps": 7, "obs_width": 12, "obs_height": 9, "samples": 1}
         env = make_env(name, batch_size=3, seed=0, visits="counts", **settings)
-        assert isinstance(env.base_env, SerialWorlds)
+        assert isinstance(env.base_env, SerialGymEnvs)
         generator = torch.Generator().manual_seed(1)
         actions = env.action_spec.space.n
 
@@ -178,7 +178,7 @@ def test_batched_steps_are_those_of_serial_env(name):
 def test_batched_steps_end_at_the_goal():
     env = make_env("MiniWorldFourRoomsStrafe", batch_size=2, seed=0, obs_width=8, obs_height=6)
     data = env.reset()
-    env.base_env[0].world[0].agent.pos = np.array([2.7, 0.0, 1.5])  # a step from the box
+    env.base_env[0].gym_env[0].agent.pos = np.array([2.7, 0.0, 1.5])  # a step from the box
     data = env.step(data.set("action", torch.tensor([3, 3])))["next"]
     assert data["reward"].tolist() == [[1.0], [0.0]]
     assert data["terminated"].tolist() == data["done"].tolist() == [[True], [False]]

@@ -1,4 +1,4 @@
-"""What is said where the 3D worlds cannot be drawn."""
+"""What is said where the 3D environments cannot be drawn."""
 
 from __future__ import annotations
 

@@ -57,48 +57,48 @@ pytestmark = needs_miniworld
 
 
 def build(name, **settings):
-    from torchrl_dceo.envs.miniworld import WORLDS
+    from torchrl_dceo.envs.miniworld import ENVIRONMENTS
 
-    return WORLDS[name](**settings)
+    return ENVIRONMENTS[name](**settings)
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def world(request):
+def env(request):
     """With images that take no time."""
-    world = build(request.param, **TINY)
-    world.name = request.param
-    return world
+    env = build(request.param, **TINY)
+    env.name = request.param
+    return env
 
 
-def place(world, x, z):
-    world.agent.pos = np.array([x, 0.0, z])
+def place(env, x, z):
+    env.agent.pos = np.array([x, 0.0, z])
 
 
-def where(world):
-    return world.agent.pos[[0, 2]]
+def where(env):
+    return env.agent.pos[[0, 2]]
 
 
 # Geometry
 
 
-def walk_through(world, x, z, action, metres):
+def walk_through(env, x, z, action, metres):
     """Goes straight on from a point; returns how far it got."""
-    place(world, x, z)
-    for _ in range(round(metres / STEP[world.name])):
-        world.step_count = 0
-        world.step(action)
-    return np.linalg.norm(where(world) - (x, z))
+    place(env, x, z)
+    for _ in range(round(metres / STEP[env.name])):
+        env.step_count = 0
+        env.step(action)
+    return np.linalg.norm(where(env) - (x, z))
 
 
-def test_every_door_can_be_passed_both_ways(world):
-    world.reset(seed=0)
-    world.entities = [world.agent]  # the box stands in one of them
-    thresholds = list(HALLWAYS[world.name])
-    if world.name == MY_WAY_HOME:
+def test_every_door_can_be_passed_both_ways(env):
+    env.reset(seed=0)
+    env.entities = [env.agent]  # the box stands in one of them
+    thresholds = list(HALLWAYS[env.name])
+    if env.name == MY_WAY_HOME:
         thresholds.append((8, 10, 4, 6))  # the niche opens into its room
     for low_x, high_x, low_z, high_z in thresholds:
         x, z = (low_x + high_x) / 2, (low_z + high_z) / 2
-        along_x = any(room[1] == low_x and room[2] < z < room[3] for room in ROOMS[world.name])
+        along_x = any(room[1] == low_x and room[2] < z < room[3] for room in ROOMS[env.name])
         there, back = (FORWARD, BACK) if along_x else (RIGHT, LEFT)
         before, behind = ((x - 1.5, z), (x + 1.5, z)) if along_x else ((x, z - 1.5), (x, z + 1.5))
         if (low_x, low_z) == (8, 4):
@@ -106,11 +106,11 @@ def test_every_door_can_be_passed_both_ways(world):
         for point, action in ((before, there), (behind, back)):
             for sideways in (-0.55, 0.0, 0.55):  # the agent's radius, and 5 cm of air
                 shift = np.array([0, sideways] if along_x else [sideways, 0])
-                assert walk_through(world, *(point + shift), action, 2.7) > 2.5
+                assert walk_through(env, *(point + shift), action, 2.7) > 2.5
         # Beside the door there is a wall.
         shift = np.array([0, 1.4] if along_x else [1.4, 0])
         if (low_x, low_z) != (8, 4):
-            assert walk_through(world, *(np.array(before) + shift), there, 2.7) < 0.5
+            assert walk_through(env, *(np.array(before) + shift), there, 2.7) < 0.5
 
 
 def blocked_distance(name, points):
@@ -156,13 +156,13 @@ def shortest_plan(name, start, margin):
     raise AssertionError("there is no way to the goal")
 
 
-def test_shortest_way_is_that_of_the_rectangles(world):
+def test_shortest_way_is_that_of_the_rectangles(env):
     """A plan made without the environment ends it at the step it says, and no plan of fewer steps does."""
-    name = world.name
-    world.reset(seed=0)
-    start = where(world)
+    name = env.name
+    env.reset(seed=0)
+    start = where(env)
     plan = shortest_plan(name, start, margin=0.03)
-    outcomes = [world.step(action)[1:4] for action in plan]
+    outcomes = [env.step(action)[1:4] for action in plan]
     assert outcomes[-1] == (1.0, True, False)
     assert set(outcomes[:-1]) == {(0.0, False, False)}
     fewest = len(shortest_plan(name, start, margin=-0.03))
@@ -177,12 +177,12 @@ def test_shortest_way_is_that_of_the_rectangles(world):
                 there = (i + dx, j + dz)
                 if there in seen:
                     continue
-                place(world, *(start + np.array([i, j]) * STEP[name]))
-                world.step_count = 0
-                _, reward, terminated, _, _ = world.step(action)
+                place(env, *(start + np.array([i, j]) * STEP[name]))
+                env.step_count = 0
+                _, reward, terminated, _, _ = env.step(action)
                 reached |= terminated
                 assert reward == float(terminated)
-                if np.allclose(where(world), start + np.array(there) * STEP[name], atol=1e-6):
+                if np.allclose(where(env), start + np.array(there) * STEP[name], atol=1e-6):
                     seen.add(there)
                     following.append(there)
         frontier = following
@@ -193,22 +193,22 @@ def test_shortest_way_is_that_of_the_rectangles(world):
     assert lengths[name][0] <= depth <= lengths[name][1]
 
 
-def test_states_are_the_square_metres_of_the_floor(world):
+def test_states_are_the_square_metres_of_the_floor(env):
     cells = {
         (x, z)
-        for low_x, high_x, low_z, high_z in (*ROOMS[world.name], *HALLWAYS[world.name])
+        for low_x, high_x, low_z, high_z in (*ROOMS[env.name], *HALLWAYS[env.name])
         for x in range(low_x, high_x)
         for z in range(low_z, high_z)
     }
-    assert world.num_states == len(cells)
-    numbers = {world.floor_plan.cell_of(x + 0.5, z + 0.5) for x, z in cells}
+    assert env.num_states == len(cells)
+    numbers = {env.floor_plan.cell_of(x + 0.5, z + 0.5) for x, z in cells}
     assert numbers == set(range(len(cells)))
-    assert num_states(make_env(world.name)) == len(cells)
+    assert num_states(make_env(env.name)) == len(cells)
 
 
-def test_wall_and_door_heights(world):
-    walls, doors = {FOUR_ROOMS: (2.74, 2.2), MY_WAY_HOME: (3.5, 3.5)}[world.name]
-    rooms = world.rooms[: len(ROOMS[world.name])]
+def test_wall_and_door_heights(env):
+    walls, doors = {FOUR_ROOMS: (2.74, 2.2), MY_WAY_HOME: (3.5, 3.5)}[env.name]
+    rooms = env.rooms[: len(ROOMS[env.name])]
     assert {room.wall_height for room in rooms} == {walls}
     assert {portal["max_y"] for room in rooms for side in room.portals for portal in side} == {
         doors
@@ -221,10 +221,10 @@ def test_wall_and_door_heights(world):
 def test_four_rooms_starts_where_it_was_built_to():
     starts = []
     for seed in range(12):
-        world = build(FOUR_ROOMS, start_seed=seed, **TINY)
+        env = build(FOUR_ROOMS, start_seed=seed, **TINY)
         for episode_seed in (0, 7, None):
-            world.reset(seed=episode_seed)
-            starts.append((*where(world), world.agent.dir))
+            env.reset(seed=episode_seed)
+            starts.append((*where(env), env.agent.dir))
     starts = np.array(starts).reshape(12, 3, 3)
     assert (starts == starts[:, :1]).all() and (starts[..., 2] == 0).all()
     first = starts[:, 0, :2]
@@ -244,12 +244,12 @@ def test_environments_of_a_batch_share_the_start():
 
 
 def test_my_way_home_starts_anywhere_in_its_room():
-    world = build(MY_WAY_HOME, **TINY)
+    env = build(MY_WAY_HOME, **TINY)
     starts = []
     for seed in range(400):
-        world.reset(seed=seed)
-        starts.append(where(world))
-        assert world.agent.dir == 0
+        env.reset(seed=seed)
+        starts.append(where(env))
+        assert env.agent.dir == 0
     starts = np.array(starts)
     low, high = np.array([-11, 1]) + RADIUS, np.array([-7, 5]) - RADIUS
     # The doorway, 1 m long of which the agent may stand in none: the room's own floor alone.
@@ -259,9 +259,9 @@ def test_my_way_home_starts_anywhere_in_its_room():
     assert (starts.min(0) < low + 0.1).all() and (starts.max(0) > high - 0.1).all()
 
 
-def test_starts_anywhere_cover_the_floor(world):
+def test_starts_anywhere_cover_the_floor(env):
     """Floor area decides: shares of rooms and hallways within five standard deviations."""
-    anywhere = build(world.name, starts="anywhere", **TINY)
+    anywhere = build(env.name, starts="anywhere", **TINY)
     starts = []
     for seed in range(600):
         anywhere.reset(seed=seed)
@@ -270,82 +270,82 @@ def test_starts_anywhere_cover_the_floor(world):
     assert anywhere.floor_plan.is_free(np.array(starts)).all()
     # An attempt that touches a wall or the box is drawn again: what counts is the free floor.
     lattice = anywhere.floor_plan.lattice(0.1)
-    from_box = np.linalg.norm(lattice - GOAL[world.name], axis=-1)
+    from_box = np.linalg.norm(lattice - GOAL[env.name], axis=-1)
     lattice = lattice[from_box >= BOX_RADIUS + RADIUS]
-    for low_x, high_x, low_z, high_z in (*ROOMS[world.name], *HALLWAYS[world.name]):
+    for low_x, high_x, low_z, high_z in (*ROOMS[env.name], *HALLWAYS[env.name]):
         expected, share = (
             ((points > (low_x, low_z)) & (points < (high_x, high_z))).all(-1).mean()
             for points in (lattice, np.array(starts))
         )
         assert abs(share - expected) < 5 * (expected * (1 - expected) / 600) ** 0.5 + 0.01
     with pytest.raises(ValueError, match="starts must be 'authors' or 'anywhere', got 'here'"):
-        build(world.name, starts="here")
+        build(env.name, starts="here")
 
 
-def test_the_goal_stays_and_ends_the_episode_with_one(world):
-    name = world.name
+def test_the_goal_stays_and_ends_the_episode_with_one(env):
+    name = env.name
     reach = BOX_RADIUS + RADIUS + 1.1 * STEP[name]
     for seed, steps in ((0, 0), (1, LIMIT[name] - 2)):
-        world.reset(seed=seed)
-        np.testing.assert_array_equal(world.box.pos[[0, 2]], GOAL[name])
-        assert world.box.dir == 0 and world.box.color == "red"
+        env.reset(seed=seed)
+        np.testing.assert_array_equal(env.box.pos[[0, 2]], GOAL[name])
+        assert env.box.dir == 0 and env.box.color == "red"
         x, z = GOAL[name]
         # Just within a step of it, and just not, on the side of the room.
         away = np.array([1.0, 0.0]) if name == FOUR_ROOMS else np.array([0.0, -1.0])
-        place(world, *(np.array([x, z]) + away * (reach + 0.9 * STEP[name])))
-        world.step_count = steps
+        place(env, *(np.array([x, z]) + away * (reach + 0.9 * STEP[name])))
+        env.step_count = steps
         towards = BACK if name == FOUR_ROOMS else RIGHT
-        assert world.step(towards)[1:4] == (1.0, True, False)  # however late
-        place(world, *(np.array([x, z]) + away * (reach + 1.1 * STEP[name])))
-        world.step_count = 0
-        assert world.step(towards)[1:4] == (0.0, False, False)
+        assert env.step(towards)[1:4] == (1.0, True, False)  # however late
+        place(env, *(np.array([x, z]) + away * (reach + 1.1 * STEP[name])))
+        env.step_count = 0
+        assert env.step(towards)[1:4] == (0.0, False, False)
 
 
 def test_time_is_up_after_the_authors_steps():
     for name, limit in LIMIT.items():
-        world = build(name, **TINY)
-        world.reset(seed=0)
-        ends = [world.step(BACK)[2:4] for _ in range(limit)]
+        env = build(name, **TINY)
+        env.reset(seed=0)
+        ends = [env.step(BACK)[2:4] for _ in range(limit)]
         assert ends == [(False, False)] * (limit - 1) + [(False, True)]
 
 
 def test_coverage_has_no_goal():
     for name in NAMES:
-        world = build(name, coverage=True, **TINY)
-        world.reset(seed=0)
-        place(world, *GOAL[name])
-        assert world.step(FORWARD)[1:3] == (0.0, False)
+        env = build(name, coverage=True, **TINY)
+        env.reset(seed=0)
+        place(env, *GOAL[name])
+        assert env.step(FORWARD)[1:3] == (0.0, False)
 
 
 # Actions
 
 
-def test_each_action_moves_by_a_step_in_its_direction(world):
-    world.reset(seed=0)
+def test_each_action_moves_by_a_step_in_its_direction(env):
+    env.reset(seed=0)
     for action, direction in enumerate(MOVES):
-        place(world, -3.0, -3.0)
-        world.step(action)
-        np.testing.assert_allclose(where(world) - (-3.0, -3.0), STEP[world.name] * direction)
-    assert world.action_names == ("move_left", "move_right", "move_forward", "move_back")
-    assert world.action_space.n == 4
+        place(env, -3.0, -3.0)
+        env.step(action)
+        np.testing.assert_allclose(where(env) - (-3.0, -3.0), STEP[env.name] * direction)
+    assert env.action_names == ("move_left", "move_right", "move_forward", "move_back")
+    assert env.action_space.n == 4
     with pytest.raises(ValueError, match=r"action must lie in \[0, 4\), got 4: .* move_back"):
-        world.step(4)
+        env.step(4)
 
 
-def test_the_heading_never_changes_and_walls_hold(world):
+def test_the_heading_never_changes_and_walls_hold(env):
     """Long strides, so that walls are met: a step is whole or none."""
-    world.reset(seed=0)
+    env.reset(seed=0)
     rng = np.random.default_rng(0)
     blocked = 0
     for action in np.repeat(rng.integers(4, size=60), 15):
-        before = where(world)
-        world.step_count = 0
-        seen = world.step(int(action))[0]
-        moved = where(world) - before
-        assert world.agent.dir == 0 and seen["pose"][2] == 0
-        assert np.allclose(moved, 0) or np.allclose(moved, STEP[world.name] * MOVES[action])
+        before = where(env)
+        env.step_count = 0
+        seen = env.step(int(action))[0]
+        moved = where(env) - before
+        assert env.agent.dir == 0 and seen["pose"][2] == 0
+        assert np.allclose(moved, 0) or np.allclose(moved, STEP[env.name] * MOVES[action])
         blocked += np.allclose(moved, 0)
-        assert world.floor_plan.is_free(where(world))
+        assert env.floor_plan.is_free(where(env))
     assert 50 < blocked < 800
 
 
@@ -356,15 +356,15 @@ def test_the_heading_never_changes_and_walls_hold(world):
 @pytest.mark.parametrize("name", NAMES)
 def test_walls_tell_the_rooms_apart(name, size):
     """Close to a wall, beside the door: nothing but the wall is in sight, and a corner of floor and ceiling."""
-    world = build(name, obs_width=size[0], obs_height=size[1], samples=1, coverage=True)
+    env = build(name, obs_width=size[0], obs_height=size[1], samples=1, coverage=True)
     places = np.array([(high_x - 0.45, high_z - 0.45) for _, high_x, _, high_z in ROOMS[name]])
-    assert world.floor_plan.is_free(places).all()
-    images = world.observe_at(places, 0.0).astype(float)
+    assert env.floor_plan.is_free(places).all()
+    images = env.observe_at(places, 0.0).astype(float)
     assert images.shape == (len(places), 3, *size[::-1])
     for one, other in itertools.combinations(images, 2):
         assert np.abs(one - other).mean() > 5
     # By colour and contrast, a wall is nearest to itself seen from a little further left.
-    again = world.observe_at(places - (0, 0.1), 0.0).astype(float)
+    again = env.observe_at(places - (0, 0.1), 0.0).astype(float)
     one, other = (np.stack([seen.mean((2, 3)), seen.std((2, 3))], 1) for seen in (images, again))
     apart = np.abs(one[:, None] - other[None]).max((2, 3))
     assert (apart.argmin(1) == np.arange(len(places))).all()

@@ -12,12 +12,12 @@ import pygame
 import pytest
 
 from torchrl_dceo.envs import play as play_module
-from torchrl_dceo.envs.minigrid import KeyDoorWorld, NineRooms, world_id
+from torchrl_dceo.envs.minigrid import KeyDoorEnv, NineRooms, env_id
 from torchrl_dceo.envs.play import decode_keys, draw_ansi, main, play
 
 
-def test_keys_play_the_world_to_its_end_and_on():
-    env = KeyDoorWorld(["#####", "#K SD", "#####"], slip=0.0)
+def test_keys_play_the_environment_to_its_end_and_on():
+    env = KeyDoorEnv(["#####", "#K SD", "#####"], slip=0.0)
     said = []
     returns = play(env, [*"apdtd", "x", "left", "q", "left"], said.append, seed=0)
     assert returns == [1.0, 0.0]
@@ -38,7 +38,7 @@ def test_restart_and_unknown_keys():
     assert env.step_count == 0
 
 
-def test_only_our_worlds_can_be_played():
+def test_only_our_environments_can_be_played():
     with pytest.raises(ValueError, match="needs one of the MiniGrid environments, got CartPoleEnv"):
         play(gym.make("CartPole-v1"), [], print)
 
@@ -56,7 +56,7 @@ def test_picture_shows_the_objects_and_the_hidden_goal():
     assert len(lines) == 19
     assert "48;2;255;0;0" in lines[1]  # the agent, top right
     assert lines[17].count("48;2;0;255;0") == 1  # the goal, bottom left
-    room = KeyDoorWorld(["#####", "#KSBD", "#####"], slip=0.0)
+    room = KeyDoorEnv(["#####", "#KSBD", "#####"], slip=0.0)
     room.reset(seed=0)
     assert all(letters in draw_ansi(room) for letters in ("k ", "@ ", "::", "D "))
     room.step(4)
@@ -106,7 +106,7 @@ def test_in_a_window(monkeypatch, capsys):
     made, original = [], gym.make
 
     def make(*args, **kwargs):
-        env = original(world_id("NineRooms"), slip=0.0, render_mode="human", screen_size=64)
+        env = original(env_id("NineRooms"), slip=0.0, render_mode="human", screen_size=64)
         env.reset(seed=0)  # opens the window, so that it can get events
         for key in (pygame.K_DOWN, pygame.K_a, pygame.K_q):
             pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key))

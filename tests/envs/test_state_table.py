@@ -1,4 +1,4 @@
-"""The table of a key-and-door world against the MiniGrid world itself."""
+"""The table of a key-and-door environment against the MiniGrid environment itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchrl.envs.utils import check_env_specs
 from torchrl_dceo.envs.minigrid import EscapeRoom, ObstructedKey
 from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
 
-WORLDS = [(EscapeRoom, {}), (ObstructedKey, {"num_breakable": 2})]
+ENVIRONMENTS = [(EscapeRoom, {}), (ObstructedKey, {"num_breakable": 2})]
 
 
 def plan(table) -> list[int]:
@@ -25,23 +25,23 @@ def plan(table) -> list[int]:
     raise AssertionError("there is no way out")
 
 
-@pytest.mark.parametrize(("kind", "settings"), WORLDS)
+@pytest.mark.parametrize(("kind", "settings"), ENVIRONMENTS)
 def test_walks_the_same_way_as_the_minigrid_world(kind, settings):
     """Step by step: ids, pictures, rewards and ends, on random walks and on the shortest way out."""
-    world = kind(room_size=3, slip=0.0, **settings)
+    minigrid_env = kind(room_size=3, slip=0.0, **settings)
     table = list_states(kind(room_size=3, slip=0.0, **settings))
     env = KeyDoorTableEnv(table, slip=0.0)
     generator = torch.Generator().manual_seed(0)
     walks = [torch.randint(6, (150,), generator=generator).tolist() for _ in range(5)]
     way_out = plan(table)
-    assert len(way_out) == world.plan_length
+    assert len(way_out) == minigrid_env.plan_length
     for actions in (*walks, way_out):
-        observation, _ = world.reset(seed=0)
+        observation, _ = minigrid_env.reset(seed=0)
         data = env.reset()
         for action in actions:
             assert int(data["state_id"]) == int(observation["state_id"])
             assert torch.equal(data["pixels"], torch.from_numpy(observation["pixels"]))
-            observation, reward, terminated, _, _ = world.step(action)
+            observation, reward, terminated, _, _ = minigrid_env.step(action)
             data = env.step(data.set("action", torch.tensor(action)))["next"]
             assert float(data["reward"]) == reward
             assert bool(data["terminated"]) == terminated
@@ -50,11 +50,11 @@ def test_walks_the_same_way_as_the_minigrid_world(kind, settings):
     assert terminated and reward == 1.0
 
 
-@pytest.mark.parametrize(("kind", "settings"), WORLDS)
+@pytest.mark.parametrize(("kind", "settings"), ENVIRONMENTS)
 def test_states_that_occur(kind, settings):
     """Counted by hand: every position for each state of the objects, but what is not free."""
-    world = kind(room_size=3, slip=0.0, **settings)
-    table, positions = list_states(world), world.num_positions
+    minigrid_env = kind(room_size=3, slip=0.0, **settings)
+    table, positions = list_states(minigrid_env), minigrid_env.num_positions
     occurs = table.occurs.view(-1, positions).sum(1).tolist()
     if kind is EscapeRoom:
         # Without key: not on the key, not in the door; with it: not in the door; the open door can be stood in.

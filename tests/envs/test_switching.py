@@ -91,7 +91,7 @@ def test_every_environment_counts_its_own_steps():
 
 
 @pytest.mark.parametrize("table", [True, False])
-def test_each_map_behaves_as_its_stationary_world(table, monkeypatch):
+def test_each_map_behaves_as_its_stationary_environment(table, monkeypatch):
     if not table:
         monkeypatch.setattr(SwitchingGridWorldEnv.__base__, "_largest_table", 0)
     maps = nine_rooms_topology_switch(3)
@@ -99,25 +99,25 @@ def test_each_map_behaves_as_its_stationary_world(table, monkeypatch):
     assert (env._all_observations is not None) == table
     action = torch.arange(4).expand(93, 4)
     for index, steps in enumerate((9, 10)):
-        world = env.world(index)
-        assert world.layout == env.layouts[index] and world.num_states == 93
+        stationary = env.stationary_env(index)
+        assert stationary.layout == env.layouts[index] and stationary.num_states == 93
         env.reset()
         state = env.get_env_state()
         state["state_id"] = torch.arange(93).unsqueeze(-1).expand(93, 4)
         state["env_steps"] = torch.full((93, 4), steps)
         env.set_env_state(state)
-        assert env.render(tile_size=1).equal(world.render(state["state_id"], tile_size=1))
+        assert env.render(tile_size=1).equal(stationary.render(state["state_id"], tile_size=1))
         following = env.step(TensorDict({"action": action}, [93, 4]))["next"]
-        assert following["state_id"].equal(world.next_state)
-        assert following["terminated"].squeeze(-1).equal(world._is_goal[world.next_state])
-        assert following["pixels"].equal(world.observe(world.next_state))
+        assert following["state_id"].equal(stationary.next_state)
+        assert following["terminated"].squeeze(-1).equal(stationary._is_goal[stationary.next_state])
+        assert following["pixels"].equal(stationary.observe(stationary.next_state))
     closed = [
         (r, c) for r, row in enumerate(env.layouts[1].rows) for c in range(13) if row[c] == "X"
     ]
     assert len(closed) == 7
     wall = torch.tensor([100, 100, 100], dtype=torch.uint8)
     for r, c in closed:
-        others = env.cells.tolist().index([r, c]) != world.next_state  # the agent is elsewhere
+        others = env.cells.tolist().index([r, c]) != stationary.next_state  # the agent is elsewhere
         assert (following["pixels"][others][:, :, r, c] == wall).all()
 
 
@@ -159,7 +159,7 @@ def test_the_switch_survives_saving_and_loading(saved_at, tmp_path):
     other.set_env_state(torch.load(tmp_path / "state.pt", weights_only=True))
     assert (go_on(other, root) == expected).all()
     # Both starts occur: the run crosses the switch.
-    starts = {env.world(i)._starts.item() for i in (0, 1)}
+    starts = {env.stationary_env(i)._starts.item() for i in (0, 1)}
     if saved_at < 12:
         assert starts <= set(expected["state_id"].flatten().tolist())
 

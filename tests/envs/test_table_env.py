@@ -191,7 +191,7 @@ def test_stepping_does_not_write_into_what_was_handed_out():
 
 
 @pytest.mark.parametrize("batch_size", [(), (2,)])
-def test_writing_into_a_result_does_not_change_the_world(batch_size):
+def test_writing_into_a_result_does_not_change_the_environment(batch_size):
     env = Ring(starts=(0, 5), goals=(5,), batch_size=batch_size, slip=0.0)
     env.reset()["state_id"].fill_(7)
     data = env.reset()

@@ -149,7 +149,7 @@ def test_an_agent_is_loaded_in_one_call(run_dir):
     assert learned.encoder.out_keys == ["representation"]
     data = learned.env.rollout(5, learned.policy)
     assert "option" in data.keys() and len(data) == 5
-    with pytest.raises(ValueError, match="settings of an environment that is built here"):
+    with pytest.raises(ValueError, match="slip cannot be combined with env"):
         load_agent(run_dir, make_env("gym", id="CartPole-v1"), slip=0.1)
 
 

@@ -48,16 +48,16 @@ def last_option(tensordict, num_options):
     return torch.full(tensordict.shape, num_options - 1)
 
 
-def world(**kwargs):
+def small_env(**kwargs):
     return make_env("NineRooms", room_size=3, batch_size=4, seed=0, **kwargs)
 
 
 @pytest.mark.parametrize("part", [Small, "foreign.test_own_parts:Small"])
 def test_networks_of_ones_own(part):
-    agent = make_agent("dceo", world(), network=part, num_options=2)
+    agent = make_agent("dceo", small_env(), network=part, num_options=2)
     kinds = [type(module).__name__ for module in agent.modules()]
     assert kinds.count("Small") >= 3 and "ConvNet" not in kinds
-    only = make_agent("dceo", world(), encoder=part, num_options=2)
+    only = make_agent("dceo", small_env(), encoder=part, num_options=2)
     encoder = only.objectives["reward"].encoder
     assert any(type(module).__name__ == "Small" for module in encoder.modules())
     assert any(type(module).__name__ == "ConvNet" for module in only.policy.modules())
@@ -67,15 +67,15 @@ def test_what_cannot_be_a_network_is_refused_in_one_sentence():
     with pytest.raises(
         ValueError, match=r"recurrent networks .GRUCell. are not supported: supported are"
     ):
-        make_agent("ddqn", world(), network=Recurrent)
+        make_agent("ddqn", small_env(), network=Recurrent)
     with pytest.raises(ValueError, match=r"network is 'natur' .did you mean 'nature'"):
         LearnerConfig(network="natur")
     with pytest.raises(ValueError, match="cannot be imported"):
-        make_agent("ddqn", world(), network="no_such_module:net")
+        make_agent("ddqn", small_env(), network="no_such_module:net")
 
 
 def test_option_reward_termination_and_selection_of_ones_own():
-    env = world()
+    env = small_env()
     agent = make_agent(
         "dceo",
         env,
@@ -95,10 +95,10 @@ def test_option_reward_termination_and_selection_of_ones_own():
 
 
 def test_a_run_with_parts_of_ones_own_is_loaded_again(tmp_path):
-    env = world()
+    env = small_env()
     agent = make_agent("dceo", env, network=Small, termination=always, num_options=2)
     train(agent, env, total_frames=200, learning_starts=100, run_dir=tmp_path, progress=False)
-    learned = load_agent(tmp_path, world())
+    learned = load_agent(tmp_path, small_env())
     observed = learned.env.reset()
     assert torch.equal(
         learned.options(observed.clone())["option_action_value"],

@@ -51,10 +51,10 @@ def run(name, env, *, discovery_env=None, frames=260, **kwargs):
 
 
 @pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("world", [Meadow, Ring])
-def test_every_agent_trains_in_an_environment_never_seen(name, world):
-    other = world() if name in DISCOVERING else None
-    _, row = run(name, world(), discovery_env=other)
+@pytest.mark.parametrize("env_class", [Meadow, Ring])
+def test_every_agent_trains_in_an_environment_never_seen(name, env_class):
+    other = env_class() if name in DISCOVERING else None
+    _, row = run(name, env_class(), discovery_env=other)
     assert row["frames"] == 260 and row["updates"] >= 20 and row["episodes"] > 0
     losses = [value for key, value in row.items() if key.startswith("loss")]
     assert losses and all(abs(value) < float("inf") for value in losses)

@@ -149,7 +149,7 @@ def test_a_bad_scale_is_refused(scale):
 
 def test_a_missing_entry_is_named():
     batch = make_batch().exclude(("next", "state_id"))
-    with pytest.raises(KeyError, match=r"CountBonus reads.*state_id.*does not hold"):
+    with pytest.raises(KeyError, match=r"CountBonus reads.*state_id.*does not contain"):
         CountBonus(lambda ids: ids, scale=1.0)(batch)
 
 

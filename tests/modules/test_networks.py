@@ -104,8 +104,8 @@ def test_every_state_of_every_map_looks_different_to_the_grid_network(name):
         images[1, :, 12, 12] = 255
     else:
         text = nine_rooms(3) if name == "small NineRooms" else MAPS[name]()
-        world = GridWorldEnv(text)
-        images = world.observe(torch.arange(world.num_states))
+        env = GridWorldEnv(text)
+        images = env.observe(torch.arange(env.num_states))
     torch.manual_seed(0)
     out = grid_net(images.shape[1:], 8).double()(images)
     assert len(out.unique(dim=0)) == len(images)
@@ -142,7 +142,7 @@ def test_padded_networks_agree_fused_and_not(shape):
 def test_a_shape_that_is_no_image_is_named():
     with pytest.raises(ValueError, match=r"\(channels, height, width\), got \(19, 19\)"):
         nature_net((19, 19), 2)
-    with pytest.raises(ValueError, match="at least one pixel a side, got 0"):
+    with pytest.raises(ValueError, match="at least one pixel per side, got 0"):
         grid_net((3, 0, 5), 2)
 
 

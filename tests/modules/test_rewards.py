@@ -142,7 +142,7 @@ def test_potential_without_flags_ends_nowhere():
 
 
 def test_a_missing_successor_is_named():
-    with pytest.raises(KeyError, match="'successor', which the batch does not hold"):
+    with pytest.raises(KeyError, match="'successor', which the batch does not contain"):
         EigenReward(make_encoder(), 3, successor="successor")(make_batch())
 
 
@@ -292,5 +292,7 @@ def test_dispatch_with_plain_tensors():
 
 
 def test_discounted_single_steps_are_refused():
-    with pytest.raises(ValueError, match='"discounted" differs from "telescoped" over several'):
+    with pytest.raises(
+        ValueError, match='"discounted" differs from "telescoped" only over several'
+    ):
         EigenReward(make_encoder(), 3, mode="discounted", gamma=0.9, single_step=True)

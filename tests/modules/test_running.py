@@ -78,7 +78,7 @@ def test_a_pixel_that_never_changed_is_new_when_it_does():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match=r"shape \(3,\) cannot take a batch of \(5, 2\)"):
+    with pytest.raises(ValueError, match=r"shape \(3,\) cannot use a batch of shape \(5, 2\)"):
         RunningMoments((3,)).update(torch.zeros(5, 2))
     with pytest.raises(ValueError, match="clip must be positive and finite, got 0"):
         RunningNormalizer((3,), clip=0)

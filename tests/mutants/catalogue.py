@@ -21,7 +21,7 @@ _ANY = "training/test_any_environment.py::"
 _APPENDING = """\
         env = env.append_transform(InitTracker())
     for transform in transforms:
-        # Not twice, if the same environment is trained in again.
+        # Not twice, if the same environment is used for another training.
         if (type(transform), transform.out_keys) not in there:
             # A new object, if the environment had no transforms.
             env = env.append_transform(transform.clone())
@@ -763,6 +763,48 @@ AGENTS = [
         ("agents/test_rainbow.py::test_priorities_become_the_errors_of_the_last_update",),
     ),
     Mutation(
+        "options that lead back to visited states are preferred",
+        "modules/selection.py",
+        "(-self.strength * self.mean / self.weight)",
+        "(self.strength * self.mean / self.weight)",
+        ("modules/test_selection.py",),
+    ),
+    Mutation(
+        "the mean over visited states is not corrected for its beginning",
+        "modules/selection.py",
+        "self.mean / self.weight",
+        "self.mean",
+        ("modules/test_selection.py::test_probabilities_are_those_of_the_running_mean",),
+    ),
+    Mutation(
+        "a batch counts as one frame",
+        "modules/selection.py",
+        "kept = (1 - 1 / self.horizon) ** frames",
+        "kept = 1 - 1 / self.horizon",
+        ("modules/test_selection.py::test_probabilities_are_those_of_the_running_mean",),
+    ),
+    Mutation(
+        "options are drawn uniformly in spite of their probabilities",
+        "modules/selection.py",
+        "torch.multinomial(self.probabilities,",
+        "torch.multinomial(torch.ones_like(self.probabilities),",
+        ("modules/test_selection.py::test_draws_have_these_probabilities",),
+    ),
+    Mutation(
+        "collected states are not observed",
+        "agents/builders.py",
+        "observers=() if selection is None else (selection.observe,)",
+        "observers=()",
+        ("modules/test_selection.py::test_dceo_observes_what_it_collects",),
+    ),
+    Mutation(
+        "options are directed where f averages over visits",
+        "agents/dceo.py",
+        'measure == "visits"',
+        "measure == None",
+        ("modules/test_selection.py::test_dceo_chooses_uniformly_if_asked_or_if_f_cannot_tell",),
+    ),
+    Mutation(
         "ALLO's duals never step",
         "agents/dceo.py",
         "after_update=allo.dual_step",
@@ -944,8 +986,8 @@ TRAINING = [
     Mutation(
         "a first batch larger than learning_starts is learned from at once",
         "training/trainer.py",
-        "for _ in range(self._updates_due() - updates_before if len(self.replay) else 0):",
-        "for _ in range(self._updates_due() - updates_before):",
+        "due = self._updates_due() - updates_before if len(self.replay) else 0",
+        "due = self._updates_due() - updates_before",
         (_ANY + "test_more_environments_than_learning_starts",),
     ),
     Mutation(

@@ -399,7 +399,7 @@ def test_what_is_wrong_with_a_batch_is_named():
         loss(batch)
     other = OptionDQNLoss(plain_module(out_key="q"), num_options=3, action_space="categorical")
     other.make_value_estimator(gamma=GAMMA)
-    with pytest.raises(KeyError, match=r"it writes \['q'\], name one of them with set_keys"):
+    with pytest.raises(KeyError, match=r"it writes \['q'\], choose one of them with set_keys"):
         other(make_batch(3))
 
 

@@ -64,7 +64,7 @@ def test_equals_value_iteration_over_dictionaries():
 
 
 def first_option(env):
-    """The first option of a world that is fully known, and the eigenvector that it climbs."""
+    """The first option of an environment that is fully known, and the eigenvector that it climbs."""
     cycle = RODCycle(
         1, env.num_states, env.num_actions, 1, signs="+", weights="edges", gamma=0.99, prior=0.0
     )

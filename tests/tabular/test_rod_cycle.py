@@ -17,13 +17,13 @@ def run(cycle, env, num_steps, actions=None):
     return torch.stack(renewed)
 
 
-def world(**settings):
+def small_env(**settings):
     return GridWorldEnv("S........", coverage=True, **{"batch_size": [2], "seed": 0, **settings})
 
 
 def test_options_are_those_of_what_was_seen():
     torch.manual_seed(0)
-    env = world(max_steps=10)
+    env = small_env(max_steps=10)
     cycle = RODCycle(
         2, env.num_states, env.num_actions, 2, signs="+", weights="edges", gamma=0.95, prior=0.0
     )
@@ -40,7 +40,7 @@ def test_options_are_those_of_what_was_seen():
 
 def test_a_move_that_keeps_failing_loses_its_value_within_the_episode():
     """An option has seen action 0 lead to the right once, by a slip. It must not insist."""
-    env = world(batch_size=[1], slip=0.0, max_steps=30)
+    env = small_env(batch_size=[1], slip=0.0, max_steps=30)
     cycle = RODCycle(1, env.num_states, env.num_actions, 1)
 
     def show(action, following, done=False):
@@ -69,7 +69,7 @@ def test_a_move_that_keeps_failing_loses_its_value_within_the_episode():
 
 
 def test_rare_options_lead_away_from_what_was_visited_most():
-    env = world(slip=0.0, max_steps=9)
+    env = small_env(slip=0.0, max_steps=9)
     cycle = RODCycle(2, env.num_states, env.num_actions, 1)
     # To the end once, and then against the wall of the start for many episodes.
     run(cycle, env, 9, torch.tensor([1, 1]))
@@ -81,7 +81,7 @@ def test_rare_options_lead_away_from_what_was_visited_most():
 
 @pytest.mark.parametrize("signs", ["+", "-", "both"])
 def test_signs(signs):
-    env = world(slip=0.0, batch_size=[1], max_steps=4)
+    env = small_env(slip=0.0, batch_size=[1], max_steps=4)
     cycle = RODCycle(1, env.num_states, env.num_actions, 1, signs=signs)
     run(cycle, env, 4, torch.tensor([1]))
     f = cycle.eigenvectors[0, :, 0]
@@ -95,9 +95,9 @@ def test_signs(signs):
         assert (q[:4, 1 - right, 1] > 0).all() and (q[:4, right] <= 0).all()
 
 
-def test_a_known_world_keeps_its_options_until_there_is_more_experience():
+def test_a_known_environment_keeps_its_options_until_there_is_more_experience():
     torch.manual_seed(0)
-    env = world(max_steps=20)
+    env = small_env(max_steps=20)
     cycle = RODCycle(2, env.num_states, env.num_actions, 2)
     run(cycle, env, 3000)
     assert cycle.graph.num_edges.tolist() == [8, 8]
@@ -112,7 +112,7 @@ def test_a_known_world_keeps_its_options_until_there_is_more_experience():
 
 def test_seeds_are_solved_together_at_every_so_many_steps():
     torch.manual_seed(0)
-    env = world(max_steps=10)
+    env = small_env(max_steps=10)
     cycle = RODCycle(2, env.num_states, env.num_actions, 2, period=25)
     renewed = run(cycle, env, 60)
     assert renewed.any(1).nonzero().flatten().tolist() == [24, 49]
@@ -120,7 +120,7 @@ def test_seeds_are_solved_together_at_every_so_many_steps():
 
 
 def test_before_the_first_episode_ends_there_are_no_options():
-    env = world(max_steps=50)
+    env = small_env(max_steps=50)
     cycle = RODCycle(2, env.num_states, env.num_actions, 3)
     run(cycle, env, 49)
     assert cycle.options.table.abs().sum() == 0 and cycle.num_solved == 0
@@ -143,7 +143,7 @@ def test_weights_by_visits_separate_what_is_hard_to_get_to():
 
 def test_each_seed_may_have_a_number_of_options_of_its_own():
     torch.manual_seed(0)
-    env = world(max_steps=20)
+    env = small_env(max_steps=20)
     cycle = RODCycle(2, env.num_states, env.num_actions, torch.tensor([1, 3]))
     run(cycle, env, 60)
     acts = (cycle.options.table > 0).any(-1).any(1)  # [B, N]

@@ -10,7 +10,7 @@ from torchrl_dceo.tabular.run import steps_to_cover
 CORRIDOR = "S......G"
 
 
-def world(num_seeds=6, seed=0, **settings):
+def small_env(num_seeds=6, seed=0, **settings):
     return GridWorldEnv(CORRIDOR, batch_size=[num_seeds], seed=seed, max_steps=20, **settings)
 
 
@@ -21,9 +21,9 @@ def go(method, total_steps=600, env=None, **settings):
     )
     return run_tabular(
         method,
-        world() if env is None else env,
+        small_env() if env is None else env,
         config,
-        discovery_env=world(coverage=True, seed=1),
+        discovery_env=small_env(coverage=True, seed=1),
         eval_env=GridWorldEnv(CORRIDOR, batch_size=[6, 4], seed=2, max_steps=20),
     )
 
@@ -48,7 +48,7 @@ def test_seeds_with_settings_of_their_own_are_like_runs_of_their_own():
     """One run of two settings: those without options never use any, and a seed that never explores stays greedy."""
     torch.manual_seed(0)
     configs = [TabularConfig(total_steps=300, eps=1.0, option_prob=p) for p in (0.0, 0.9)]
-    env = world(coverage=True)
+    env = small_env(coverage=True)
     result = run_tabular("ceo", env, [config for config in configs for _ in range(3)])
     share = result["option_share"].mean(0)
     assert (share[:3] == 0).all() and (share[3:] > 0.3).all()
@@ -101,14 +101,14 @@ def test_two_phase_options_stay_as_discovered():
     tables = []
     result = run_tabular(
         "ceo_two_phase",
-        world(),
+        small_env(),
         config,
-        discovery_env=world(coverage=True, seed=1),
+        discovery_env=small_env(coverage=True, seed=1),
         on_step=lambda steps, measures: tables.append(steps),
     )
     torch.manual_seed(0)
     alone = run_tabular(
-        "ceo", world(coverage=True, seed=1), TabularConfig(total_steps=100, eps=1.0)
+        "ceo", small_env(coverage=True, seed=1), TabularConfig(total_steps=100, eps=1.0)
     )
     torch.testing.assert_close(result["option_action_value"], alone["option_action_value"])
     assert tables == list(range(1, 201))
@@ -151,12 +151,12 @@ def test_refuses_settings(wrong, message):
         TabularConfig(**wrong)
 
 
-def test_refuses_a_world_that_does_not_fit():
+def test_refuses_an_environment_that_does_not_fit():
     with pytest.raises(ValueError, match="method must be one of random, counts"):
-        run_tabular("ddqn", world(), TabularConfig())
+        run_tabular("ddqn", small_env(), TabularConfig())
     with pytest.raises(ValueError, match=r"batch size \[B\], got \[\]"):
         run_tabular("random", GridWorldEnv(CORRIDOR), TabularConfig())
     with pytest.raises(ValueError, match="pass discovery_env"):
-        run_tabular("ceo_two_phase", world(), TabularConfig())
+        run_tabular("ceo_two_phase", small_env(), TabularConfig())
     with pytest.raises(ValueError, match="discovery_steps must lie between 0 and total_steps"):
         go("ceo_two_phase", total_steps=200)

@@ -38,7 +38,7 @@ def test_path_has_cosines(solver):
 @pytest.mark.parametrize(
     "env", [GridWorldEnv(four_rooms()), RubiksCubeEnv(max_depth=3)], ids=["rooms", "cube"]
 )
-def test_known_world_has_the_exact_eigenfunctions(env):
+def test_known_environment_has_the_exact_eigenfunctions(env):
     """With all edges seen they are the eigenfunctions of the random walk that the deep agents learn."""
     values, vectors = laplacian_eigenvectors(all_edges(env), env.num_states, 3)
     exact_values, exact = exact_eigenfunctions(env, 4)

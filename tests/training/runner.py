@@ -48,7 +48,7 @@ def run(
     resume: bool = False,
     agent_settings: dict[str, Any] | None = None,
     name: str = "NineRooms",
-    world: dict[str, Any] | None = None,
+    env_settings: dict[str, Any] | None = None,
     file_limit: int | None = None,
     stderr: str | None = None,
     fault: dict[str, Any] | None = None,
@@ -83,8 +83,8 @@ def run(
         built = make_agent(agent, env, **small)
         train(built, env, total_frames=frames, run_dir=run_dir, resume=resume, **settings)
         return
-    world = {"room_size": 3, "starts": "anywhere"} if world is None else world
-    env = make_env(name, batch_size=batch_size, seed=seed, visits="counts", **world)
+    env_settings = {"room_size": 3, "starts": "anywhere"} if env_settings is None else env_settings
+    env = make_env(name, batch_size=batch_size, seed=seed, visits="counts", **env_settings)
     known = {field.name for field in dataclasses.fields(AGENTS[agent].config)}
     small = {name: value for name, value in SMALL.items() if name in known}
     built = make_agent(agent, env, **{**small, **(agent_settings or {})})
@@ -93,13 +93,13 @@ def run(
         built,
         env,
         total_frames=frames,
-        eval_env=make_env(name, batch_size=3, seed=seed + 1, **{**world, "max_steps": 20}),
+        eval_env=make_env(name, batch_size=3, seed=seed + 1, **{**env_settings, "max_steps": 20}),
         discovery_env=make_env(
-            name, batch_size=batch_size, seed=seed + 2, visits=counts, coverage=True, **world
+            name, batch_size=batch_size, seed=seed + 2, visits=counts, coverage=True, **env_settings
         ),
         run_dir=run_dir,
         resume=resume,
-        worker_env=functools.partial(make_env, name, **world),
+        worker_env=functools.partial(make_env, name, **env_settings),
         **settings,
     )
 

@@ -224,15 +224,13 @@ def test_an_agent_for_other_observations_is_refused():
 
 
 def test_the_replay_is_emptied_between_the_phases():
-    worlds = [
+    envs = [
         make_env("NineRooms", room_size=3, batch_size=4, seed=0, coverage=coverage)
         for coverage in (False, True)
     ]
-    agent = make_agent(
-        "dceo_two_phase", worlds[0], discovery_frames=200, num_options=2, dimensions=3
-    )
+    agent = make_agent("dceo_two_phase", envs[0], discovery_frames=200, num_options=2, dimensions=3)
     config = TrainConfig(total_frames=240, learning_starts=100, log_period=40, progress=False)
-    trainer = Trainer(agent, worlds[0], config, discovery_env=worlds[1])
+    trainer = Trainer(agent, envs[0], config, discovery_env=envs[1])
     held = []
     real = trainer.replay.extend
 

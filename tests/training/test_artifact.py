@@ -51,7 +51,7 @@ def make(agent: str = "dceo", env=None, **settings):
 
 
 @pytest.mark.parametrize(
-    ("world", "settings"),
+    ("env_settings", "settings"),
     [
         ({}, {"num_options": 3, "dimensions": 5}),
         ({}, {"num_options": 2, "dimensions": 4, "signs": "both", "independent_networks": True}),
@@ -59,8 +59,8 @@ def make(agent: str = "dceo", env=None, **settings):
         ({}, {"num_options": 2, "dimensions": 4, "signs": "-", "reward_mode": "telescoped"}),
     ],
 )
-def test_loaded_options_are_those_saved(tmp_path, world, settings):
-    env = make_env("NineRooms", room_size=3, batch_size=4, **world)
+def test_loaded_options_are_those_saved(tmp_path, env_settings, settings):
+    env = make_env("NineRooms", room_size=3, batch_size=4, **env_settings)
     agent, _ = make(env=env, **settings)
     save_options(tmp_path, agent)
     torch.manual_seed(1)  # what is loaded depends on the files alone

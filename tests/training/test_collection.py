@@ -117,7 +117,7 @@ def test_a_resumed_run_goes_on_with_new_episodes(tmp_path):
 
 
 @pytest.mark.slow
-def test_discovery_and_a_world_that_changes(tmp_path):
+def test_discovery_and_an_environment_that_changes(tmp_path):
     """The phases have workers of their own, and the maps change when they should, also after an interruption."""
     switching = partial(make_env, "NineRoomsGoalSwitch", room_size=3, switch_steps=50, max_steps=20)
     seen = []

@@ -64,7 +64,7 @@ def test_workers_act_by_what_was_learned():
 
 @pytest.mark.slow
 def test_a_killed_actor_is_replaced(caplog):
-    """In the middle of a run on Nine Rooms: it ends as planned, and every stored step is one that the world allows."""
+    """In the middle of a run on Nine Rooms: the run ends as planned, and every stored step is possible."""
     trainer = make_trainer(ROOMS, "ray", agent="counts", frames=800, env={"visits": "counts"})
     trainer.config.eval_period = 100
     batches, killed = record(trainer), []
@@ -94,10 +94,10 @@ def test_a_killed_actor_is_replaced(caplog):
 
 
 @pytest.mark.slow
-def test_a_world_that_fails_is_no_lost_worker():
+def test_an_environment_that_fails_is_no_lost_worker():
     """An error of the environment is raised, not tried again."""
     trainer = make_trainer(broken, "ray")
-    with pytest.raises(Exception, match="the world has come to an end"):
+    with pytest.raises(Exception, match="the environment has come to an end"):
         trainer.run()
 
 
@@ -109,7 +109,7 @@ def broken(batch_size, seed):
 
 
 def fail(tensordict):
-    raise RuntimeError("the world has come to an end")
+    raise RuntimeError("the environment has come to an end")
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_bad_values():
 def test_training_is_the_same_whatever_is_evaluated(runs, tmp_path):
     logs = []
     for eps in (0.0, 0.5):
-        spec = {"name": OPEN, "world": {"starts": "anywhere"}, "eval_eps": eps}
+        spec = {"name": OPEN, "env_settings": {"starts": "anywhere"}, "eval_eps": eps}
         runs.run(run_dir=tmp_path / str(eps), agent="dceo", frames=1200, **spec)
         logs.append(rows(tmp_path / str(eps)))
     assert [row.pop("eval_return") for row in logs[0]] != [
@@ -130,7 +130,7 @@ def test_a_resumed_run_evaluates_as_the_whole_one(runs, tmp_path):
     spec = {
         "agent": "dceo",
         "name": OPEN,
-        "world": {"starts": "anywhere"},
+        "env_settings": {"starts": "anywhere"},
         "eval_eps": 0.5,
         "eval_period": 200,
     }

@@ -10,7 +10,7 @@ from torchrl_dceo.training import fit
 
 
 @pytest.fixture
-def world():
+def parts():
     torch.manual_seed(0)
     env = make_env("NineRooms", room_size=3, observation="xy", batch_size=10, seed=0)
     replay = make_replay_buffer(
@@ -35,8 +35,8 @@ def moved(before, after) -> set[str]:
     }
 
 
-def test_only_what_is_named_learns(world):
-    agent, replay = world
+def test_only_what_is_named_learns(parts):
+    agent, replay = parts
     first = snapshot(agent)
     outputs = fit(agent, replay, 3, objectives=("laplacian", "reward", "option"))
     second = snapshot(agent)
@@ -46,9 +46,9 @@ def test_only_what_is_named_learns(world):
     assert moved(second, snapshot(agent)) == {"laplacian", "option", "main"}
 
 
-def test_it_learns(world):
+def test_it_learns(parts):
     """More of the same data, smaller the Laplacian's loss."""
-    agent, replay = world
+    agent, replay = parts
     first, last = (
         fit(agent, replay, updates, objectives=["laplacian"])["loss_laplacian"]
         for updates in (1, 300)
@@ -56,8 +56,8 @@ def test_it_learns(world):
     assert last < 0.7 * first
 
 
-def test_the_outputs_are_means_of_the_last_tenth(world, monkeypatch):
-    agent, replay = world
+def test_the_outputs_are_means_of_the_last_tenth(parts, monkeypatch):
+    agent, replay = parts
     values = iter(range(1, 31))
     monkeypatch.setattr(
         agent, "update", lambda batch, phase: {"loss": torch.tensor(float(next(values)))}
@@ -65,8 +65,8 @@ def test_the_outputs_are_means_of_the_last_tenth(world, monkeypatch):
     assert fit(agent, replay, 30) == {"loss": 29.0}
 
 
-def test_the_same_as_updating_by_hand(world):
-    agent, replay = world
+def test_the_same_as_updating_by_hand(parts):
+    agent, replay = parts
     state, saved = replay.state_dict(), {k: v.clone() for k, v in agent.state_dict().items()}
     learning = agent.learning_state()
     assert learning["moments"] == {}
@@ -81,8 +81,8 @@ def test_the_same_as_updating_by_hand(world):
     assert all(torch.equal(fitted[key], value) for key, value in agent.state_dict().items())
 
 
-def test_bad_arguments(world):
-    agent, replay = world
+def test_bad_arguments(parts):
+    agent, replay = parts
     with pytest.raises(ValueError, match="num_updates must be at least 1, got 0"):
         fit(agent, replay, 0)
     with pytest.raises(ValueError, match=r"no objectives \['laplace'\]; it has \['laplacian'"):

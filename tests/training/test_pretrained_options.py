@@ -9,7 +9,12 @@ import pytest
 from needs_miniworld import needs_miniworld
 
 import torchrl_dceo
-from torchrl_dceo.analysis import followed_eigenfunctions, option_climb, state_values, table_world
+from torchrl_dceo.analysis import (
+    find_table_env,
+    followed_eigenfunctions,
+    option_climb,
+    state_values,
+)
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import list_options, load_options
 
@@ -52,9 +57,9 @@ def test_the_images_of_another_map_are_refused():
 @pytest.mark.parametrize("name", ["nine_rooms", "maze"])
 def test_they_climb_what_they_follow(name):
     chosen = load_options(name)
-    world = table_world(make_env(ENVS[name]["name"], coverage=True, seed=0))
-    followed = followed_eigenfunctions(chosen.reward, state_values(chosen.encoder, world))
-    climb = option_climb(state_values(chosen.options, world), followed, world.next_state)
+    env = find_table_env(make_env(ENVS[name]["name"], coverage=True, seed=0))
+    followed = followed_eigenfunctions(chosen.reward, state_values(chosen.encoder, env))
+    climb = option_climb(state_values(chosen.options, env), followed, env.next_state)
     assert climb.mean().nanmean() > 0.6
 
 

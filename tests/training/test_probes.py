@@ -35,8 +35,8 @@ class Table(nn.Module):
         return self.values[state_ids]
 
 
-def make_trainer(name="dceo", world="NineRooms", settings=None, agent_settings=None, **kwargs):
-    env = make_env(world, **({"room_size": 3} if settings is None else settings))
+def make_trainer(name="dceo", env_name="NineRooms", settings=None, agent_settings=None, **kwargs):
+    env = make_env(env_name, **({"room_size": 3} if settings is None else settings))
     agent = make_agent(name, env, **(agent_settings or {}))
     config = TrainConfig(total_frames=40, learning_starts=8, progress=False)
     return Trainer(agent, env, config, **kwargs)
@@ -61,13 +61,13 @@ def make_known(trainer, representation, option_values, signs="+"):
 def known():
     """A trainer, the exact eigenfunctions and options that go straight to their tops."""
     trainer = make_trainer()
-    world = trainer.env.base_env
-    f = exact_eigenfunctions(world, 8)[1]
+    env = trainer.env.base_env
+    f = exact_eigenfunctions(env, 8)[1]
     values = []
     for i in range(1, 4):
-        near = world.layout.distances(world.layout.cells[int(f[:, i].argmax())])
-        distance = torch.tensor([float(near[cell]) for cell in world.layout.cells])
-        values.append(-distance[world.next_state])
+        near = env.layout.distances(env.layout.cells[int(f[:, i].argmax())])
+        distance = torch.tensor([float(near[cell]) for cell in env.layout.cells])
+        values.append(-distance[env.next_state])
     return trainer, f, torch.stack(values, 1)
 
 
@@ -117,7 +117,7 @@ def test_orthogonality_is_that_of_the_states_visited():
     assert SpectrumProbe()(trainer)["orthogonality_error"] == pytest.approx(float(expected))
 
 
-def test_a_spectrum_is_computed_once_for_a_world_and_again_when_it_changes(monkeypatch):
+def test_a_spectrum_is_computed_once_for_an_environment_and_again_when_it_changes(monkeypatch):
     import torchrl_dceo.training.probes as module
 
     calls = []
@@ -126,7 +126,7 @@ def test_a_spectrum_is_computed_once_for_a_world_and_again_when_it_changes(monke
         module, "exact_eigenfunctions", lambda *a, **k: calls.append(1) or exact(*a, **k)
     )
     trainer = make_trainer(
-        world="NineRoomsTopologySwitch", settings={"room_size": 3, "switch_steps": 5}
+        env_name="NineRoomsTopologySwitch", settings={"room_size": 3, "switch_steps": 5}
     )
     probe = SpectrumProbe()
     probe(trainer), probe(trainer)
@@ -157,12 +157,12 @@ def test_what_has_no_number_is_left_out(known):
 
 
 @pytest.mark.parametrize("probe", [SpectrumProbe(), OptionProbe()])
-def test_agents_and_worlds_without_such_numbers_give_none(probe):
+def test_agents_and_environments_without_such_numbers_give_none(probe):
     assert probe(make_trainer("ddqn")) == {}
-    assert probe(make_trainer(world="EscapeRoom", settings={})) == {}
+    assert probe(make_trainer(env_name="EscapeRoom", settings={})) == {}
 
 
-def test_worlds_too_large_for_their_spectrum_are_left_out():
+def test_environments_too_large_for_their_spectrum_are_left_out():
     trainer = make_trainer()
     assert SpectrumProbe(max_states=92)(trainer) == {} != SpectrumProbe(max_states=93)(trainer)
 
@@ -192,7 +192,7 @@ def test_the_log_has_them(tmp_path):
     assert {"cosine_similarity", "option_climb"} <= set(trainer.log.read()[-1])
 
 
-def test_a_run_is_stored_with_the_visits_of_all_its_worlds(tmp_path):
+def test_a_run_is_stored_with_the_visits_of_all_its_environments(tmp_path):
     settings = {"room_size": 3, "visits": "counts"}
     discovery = make_env("NineRooms", coverage=True, **settings)
     trainer = make_trainer(

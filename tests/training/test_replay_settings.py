@@ -10,7 +10,7 @@ from torchrl_dceo.training import ReplaySettings, TrainConfig, Trainer
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_worlds_in_processes_of_their_own_are_trained_in(parallel):
+def test_environments_in_processes_of_their_own_are_trained_in(parallel):
     """They answer for every attribute, also for a stack of frames that is not there."""
     env = make_env("EscapeRoom", room_size=3, batch_size=2, seed=0, max_steps=20, parallel=parallel)
     try:

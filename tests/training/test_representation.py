@@ -1,4 +1,4 @@
-"""Learning eigenfunctions on maps: one drawn here reaches the exact ones; degenerate worlds never give NaN."""
+"""Learning eigenfunctions on maps: one drawn here reaches the exact ones; degenerate environments never give NaN."""
 
 from __future__ import annotations
 

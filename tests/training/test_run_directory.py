@@ -17,7 +17,7 @@ from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.settings import first_difference
 from torchrl_dceo.training import TrainConfig, Trainer, train
-from torchrl_dceo.training.checkpoint.run_directory import RunLock
+from torchrl_dceo.training.checkpoint.run_directory import RunDirectory, RunLock
 from torchrl_dceo.training.errors import RunError
 
 
@@ -25,8 +25,8 @@ def make_trainer(
     run_dir, agent="ddqn", agent_settings=None, env=None, settings=None, **config
 ) -> Trainer:
     torch.manual_seed(0)
-    world = make_env("NineRooms", **{"room_size": 3, "batch_size": 5, "seed": 0, **(env or {})})
-    built = make_agent(agent, world, **(agent_settings or {}))
+    own_env = make_env("NineRooms", **{"room_size": 3, "batch_size": 5, "seed": 0, **(env or {})})
+    built = make_agent(agent, own_env, **(agent_settings or {}))
     fields = {
         "total_frames": 100,
         "update_period": 50,
@@ -36,7 +36,7 @@ def make_trainer(
         "progress": False,
     }
     return Trainer(
-        built, world, TrainConfig(**{**fields, **config}), run_dir=run_dir, settings=settings
+        built, own_env, TrainConfig(**{**fields, **config}), run_dir=run_dir, settings=settings
     )
 
 
@@ -64,9 +64,9 @@ def finished(tmp_path_factory):
         ({"agent_settings": {"n_steps": 3}}, r"agent\.replay\.n_steps is 5 there and 3 here"),
         ({"agent_settings": {"target_tau": 0.02}}, r"eps is 0\.99 there and 0\.98 here"),
         ({"agent_settings": {"network": "mlp"}}, r"modules\S+ is .* there and .* here"),
-        ({"env": {"slip": 0.0}}, r"envs\.train\.world\.slip is 0\.15 there and 0\.0 here"),
+        ({"env": {"slip": 0.0}}, r"envs\.train\.settings\.slip is 0\.15 there and 0\.0 here"),
         ({"env": {"room_size": 4}}, r"envs\.train\.observation\.pixels"),
-        ({"env": {"starts": [(1, 1)]}}, r"envs\.train\.world\.tables"),
+        ({"env": {"starts": [(1, 1)]}}, r"envs\.train\.settings\.tables"),
         ({"env": {"batch_size": 10}}, r"envs\.train\.batch_size\[0\] is 5 there and 10 here"),
         ({"update_period": 25}, r"train\.update_period is 50 there and 25 here"),
         ({"seed": 1}, r"train\.seed is 0 there and 1 here"),
@@ -83,6 +83,19 @@ def test_another_configuration_is_refused(finished, change, message):
     assert rows(finished) == before
     # The refusal has let go of the directory.
     assert make_trainer(finished, settings={"note": 1}).resume() == 100
+
+
+def test_runs_of_earlier_versions_are_recognised(finished):
+    """What describes an environment had other names in their fingerprints."""
+    trainer = make_trainer(finished, settings={"note": 1})
+    own = trainer.fingerprint()
+    earlier = json.loads(json.dumps(own))
+    for env in earlier["envs"].values():
+        env["world"] = env.pop("settings")
+    RunDirectory(finished).check(own, earlier)
+    earlier["envs"]["train"]["world"]["slip"] = 0.5
+    with pytest.raises(RunError, match=r"envs\.train\.settings\.slip is 0\.5 there"):
+        RunDirectory(finished).check(own, earlier)
 
 
 def test_what_may_change(finished):

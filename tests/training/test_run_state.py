@@ -10,9 +10,9 @@ from torchrl_dceo.data.persistence import load_state, save_state
 from torchrl_dceo.envs import StateCounts, find_transform, make_env
 from torchrl_dceo.training.checkpoint.state import (
     get_generators,
-    get_world,
+    restore_env,
+    save_env,
     set_generators,
-    set_world,
 )
 
 
@@ -52,10 +52,10 @@ def test_generators_go_on_after_saving(tmp_path):
         ("RoomsWithObstacles", {"batch_size": 2}),
     ],
 )
-def test_a_world_goes_on_after_saving(tmp_path, name, settings):
+def test_an_environment_goes_on_after_saving(tmp_path, name, settings):
     env = make_env(name, seed=0, visits="counts", max_steps=40, **settings)
     env.rollout(25, break_when_any_done=False)
-    save_state(tmp_path, {"world": get_world(env), "generators": get_generators()})
+    save_state(tmp_path, {"environment": save_env(env), "generators": get_generators()})
 
     def go_on():
         data = env.rollout(60, break_when_any_done=False)
@@ -64,7 +64,7 @@ def test_a_world_goes_on_after_saving(tmp_path, name, settings):
     expected = go_on()
     assert not torch.equal(go_on()[0], expected[0])
     state = load_state(tmp_path)
-    set_world(env, state["world"])
+    restore_env(env, state["environment"])
     set_generators(state["generators"])
     for value, other in zip(go_on(), expected, strict=True):
         assert torch.equal(value, other)

@@ -1,4 +1,4 @@
-"""A world that changes: nothing of the agent does, evaluation follows, and a killed run continues across the change."""
+"""An environment that changes: the agent keeps its state, evaluation follows, a killed run resumes across it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def trained(agent: str, switch_steps: int, frames: int, seed: int = 3) -> tuple[
         return {}
 
     torch.manual_seed(seed)
-    world = {"switch_steps": switch_steps, "max_steps": 1000}  # full size: no goal for long
-    env = make_env("NineRoomsGoalSwitch", batch_size=ENVS, seed=seed, visits="counts", **world)
+    env_settings = {"switch_steps": switch_steps, "max_steps": 1000}  # full size: no goal for long
+    env = make_env(
+        "NineRoomsGoalSwitch", batch_size=ENVS, seed=seed, visits="counts", **env_settings
+    )
     settings = SMALL.get(agent, {})
     if agent in ("dceo", "ez_greedy"):
         settings = {**settings, "eps_after_reward": False}  # no reward is met: ε falls all the same
@@ -56,7 +58,7 @@ def trained(agent: str, switch_steps: int, frames: int, seed: int = 3) -> tuple[
 
 @pytest.mark.parametrize("agent", ["dceo", "ddqn", "counts", "rnd", "ez_greedy"])
 def test_nothing_is_reset_at_a_switch(agent):
-    """A run whose world changes is, to the bit, the run whose world does not, until an episode ends.
+    """A run whose environment changes is, to the bit, the run whose environment does not, until an episode ends.
 
     The new goal is invisible, so whatever differs would have been done to the agent: replay, networks, optimizer,
     targets, ε, counts, and the option in charge.
@@ -86,7 +88,7 @@ def test_nothing_is_reset_at_a_switch(agent):
 def test_evaluation_is_in_the_map_of_training():
     """Also at the very frame of the change, whose step was still made in the old map."""
     torch.manual_seed(0)
-    train_world, eval_world = (
+    train_env, eval_env = (
         make_env(
             "NineRoomsGoalSwitch",
             room_size=3,
@@ -111,18 +113,20 @@ def test_evaluation_is_in_the_map_of_training():
         log_period=10,
         progress=False,
     )
-    agent = make_agent("ddqn", train_world)
-    trainer = Trainer(agent, train_world, config, eval_env=eval_world, probes=(probe,))
+    agent = make_agent("ddqn", train_env)
+    trainer = Trainer(agent, train_env, config, eval_env=eval_env, probes=(probe,))
     assert trainer.run()["map"] == 1
     assert seen == [(10, 0), (20, 0), (30, 0), (40, 1), (50, 1), (60, 1)]
-    starts = eval_world.base_env.cells[eval_world.reset()["state_id"]]
+    starts = eval_env.base_env.cells[eval_env.reset()["state_id"]]
     assert (starts == torch.tensor([1, 1])).all()  # where episodes start in the second map
 
 
 def test_discovery_never_sees_the_change():
     torch.manual_seed(0)
-    world = {"room_size": 3, "switch_steps": 5, "batch_size": 2}
-    env, discovery = (make_env("NineRoomsGoalSwitch", coverage=c, **world) for c in (False, True))
+    env_settings = {"room_size": 3, "switch_steps": 5, "batch_size": 2}
+    env, discovery = (
+        make_env("NineRoomsGoalSwitch", coverage=c, **env_settings) for c in (False, True)
+    )
     agent = make_agent("dceo_two_phase", env, discovery_frames=40, num_options=2)
     config = TrainConfig(total_frames=60, learning_starts=100, log_period=4, progress=False)
     Trainer(agent, env, config, discovery_env=discovery).run()
@@ -145,7 +149,7 @@ def test_resumes_across_the_switch_from_each_checkpoint(runs, tmp_path, name):
         "agent": "dceo",
         "frames": 1200,
         "name": name,
-        "world": {"room_size": 3, "switch_steps": 60, "max_steps": 25},
+        "env_settings": {"room_size": 3, "switch_steps": 60, "max_steps": 25},
         "checkpoint_period": 300,
         "keep_checkpoints": 9,
         "eval_period": 200,
@@ -165,7 +169,7 @@ def test_killed_shortly_before_the_switch(runs, tmp_path):
         "agent": "counts",
         "frames": 1500,
         "name": "NineRoomsTopologySwitch",
-        "world": {"room_size": 3, "switch_steps": 80, "max_steps": 25},
+        "env_settings": {"room_size": 3, "switch_steps": 80, "max_steps": 25},
     }
     runs.run(run_dir=tmp_path / "whole", **spec)
     killed = tmp_path / "killed"
@@ -182,13 +186,13 @@ def test_killed_shortly_before_the_switch(runs, tmp_path):
     assert rows(killed) == rows(tmp_path / "whole")
 
 
-def test_an_object_world_resumes_in_mid_episode(runs, tmp_path):
-    """The key in the hand, the broken wall and the generators of every world are part of the run."""
+def test_an_object_environment_resumes_in_mid_episode(runs, tmp_path):
+    """The key in the hand, the broken wall and the generators of every environment are part of the run."""
     spec = {
         "agent": "dceo",
         "frames": 400,
         "name": "ObstructedKey",
-        "world": {"room_size": 3, "max_steps": 300},
+        "env_settings": {"room_size": 3, "max_steps": 300},
         "batch_size": (4,),
         "learning_starts": 100,
         "checkpoint_period": 200,

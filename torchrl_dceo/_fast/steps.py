@@ -150,8 +150,8 @@ class DirectAdam(torch.optim.Adam):
         tensor([0.8000, 0.8000])
     """
 
-    # By the number of the group: its counts of steps, and the tensor of which they are parts. Made by the first step: a
-    # copy of an optimizer has its groups and its state alone.
+    # By the number of the group: its counts of steps and the tensor that holds them. Made by the first step, because a
+    # copied optimizer has only its groups and its state.
     _counts: dict[int, tuple[list[Tensor], Tensor]] | None = None
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -174,7 +174,7 @@ class DirectAdam(torch.optim.Adam):
     step.hooked = True  # type: ignore[attr-defined]
 
     def _joined(self, index: int, params: list[Tensor], steps: list[Tensor]) -> Tensor:
-        """The counts of a group as one tensor, whose entries they become: a CPU would add to each on its own."""
+        """The step counts of a group as views of one tensor, so that one addition moves all of them."""
         if self._counts is None:
             self._counts = {}
         known = self._counts.get(index)

@@ -1,4 +1,4 @@
-"""The agents: which modules, losses and explorer make ``dceo``, ``ddqn`` and the rest, one builder a file."""
+"""The agents: each file builds one, or a few similar ones, from modules, losses and an explorer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent, Objective, Phase, ReplaySettings
 from torchrl_dceo.agents.bonuses import CountsConfig, RNDConfig, make_counts, make_rnd
-from torchrl_dceo.agents.dceo import DCEOConfig, DCEOTwoPhaseConfig, make_dceo, make_dceo_two_phase
-from torchrl_dceo.agents.dco import DCOConfig, make_dco
+from torchrl_dceo.agents.dceo import (
+    DCEOConfig,
+    DCEOTwoPhaseConfig,
+    DCOConfig,
+    make_dceo,
+    make_dceo_two_phase,
+    make_dco,
+)
 from torchrl_dceo.agents.ddqn import DDQNConfig, EZGreedyConfig, make_ddqn, make_ez_greedy
 from torchrl_dceo.agents.presets import PRESETS, SPEEDS, preset_settings, speed_settings
 from torchrl_dceo.agents.rainbow import (
@@ -66,14 +72,14 @@ def make_agent(name: str, env: EnvBase, *, preset: str = "ours", **settings: Any
 
     Args:
         name (str): one of :data:`AGENTS`.
-        env (EnvBase or gymnasium.Env): the environment it is for; only its specs are read (``counts`` also reads its
-            table of visits). What agents need and it lacks is added by :func:`~torchrl_dceo.envs.prepare_env`.
+        env (EnvBase or gymnasium.Env): the environment; only its specs are read (``counts`` also reads its
+            visit counts). Missing transforms are added by :func:`~torchrl_dceo.envs.prepare_env`.
 
     Keyword Args:
-        preset (str): ``"paper"`` for the settings of the paper, ``"authors"`` for their code; those of its settings
-            that belong to a run, such as an update per step, are in :func:`~torchrl_dceo.agents.preset_settings`.
+        preset (str): ``"paper"`` for the settings of the paper, ``"authors"`` for their code. Settings of the preset
+            that belong to a run, such as the update period, are in :func:`~torchrl_dceo.agents.preset_settings`.
             Default: ``"ours"``.
-        **settings: fields of the agent's config dataclass, before those of the preset.
+        **settings: fields of the agent's config dataclass; they override the preset.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -86,7 +92,7 @@ def make_agent(name: str, env: EnvBase, *, preset: str = "ours", **settings: Any
     if name not in AGENTS:
         raise ValueError(f"unknown agent {choices(name, list(AGENTS))}")
     kind = AGENTS[name]
-    # Asked of the environment as it was made: what is added to it below hides how.
+    # The kind of the original environment: the transforms added below would hide it.
     chosen = {} if preset == "ours" else preset_settings(preset, kind.config, env_kind(env)).agent
     config: Any = from_settings(kind.config, {**chosen, **settings}, of=f"of {name} ")
     env = prepare_env(env)

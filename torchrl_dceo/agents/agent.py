@@ -30,12 +30,12 @@ from torchrl_dceo.objectives import OptionDQNLoss
 
 __all__ = ["Agent", "Objective", "Phase", "ReplaySettings"]
 
-# Where a batch drawn by priorities holds another one, drawn uniformly.
+# The key of the second, uniform batch inside a prioritized one.
 UNIFORM = "uniform"
 
 
 class Explorer(Protocol):
-    """The part of a policy whose ε falls with the frames collected."""
+    """The part of a policy whose ε is annealed with the collected frames."""
 
     eps: Tensor
 
@@ -45,13 +45,13 @@ class Explorer(Protocol):
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run.
+    """A phase of a run.
 
     Args:
-        name (str): how logs call it.
-        frames (int, optional): how long it lasts; ``None`` for the rest of the run.
-        objectives (sequence of str, optional): the agent's objectives that learn; ``None`` for all.
-        reward_free (bool): whether the environment has no goal and nothing ends at it.
+        name (str): its name in logs.
+        frames (int, optional): its length; ``None`` for the rest of the run.
+        objectives (sequence of str, optional): the objectives to train; ``None`` for all.
+        reward_free (bool): whether to use the environment without reward (``discovery_env``).
     """
 
     name: str
@@ -82,10 +82,12 @@ class ReplaySettings:
     prioritized: bool = False
     alpha: float = 0.5  # of the priorities
     beta: float = 0.5  # of their importance weights
-    measure: Literal["visits", "distinct"] = "visits"  # over what a batch is uniform
-    newest: int | None = None  # of each distinct observation, so many of its last transitions
-    uniform: bool = False  # whether a batch brings along another one, for what averages over states
-    uniform_measure: Literal["visits", "distinct"] = "visits"  # over what that one is uniform
+    measure: Literal["visits", "distinct"] = (
+        "visits"  # uniform over visits or distinct observations
+    )
+    newest: int | None = None  # the number of newest transitions kept per distinct observation
+    uniform: bool = False  # a second, uniform batch for objectives over states
+    uniform_measure: Literal["visits", "distinct"] = "visits"  # the measure of the second batch
 
     def make(
         self,
@@ -98,8 +100,8 @@ class ReplaySettings:
     ) -> Any:
         """The replay buffer for an environment's transitions.
 
-        Where the environment shows stacks of frames, each frame is stored once: it has a transform ``CatFrames``, or an
-        attribute ``frame_stack`` if it stacks them itself.
+        If observations are stacks of frames, each frame is stored once. They are recognised by a transform
+        ``CatFrames`` or an attribute ``frame_stack`` of the environment.
         """
         key = "pixels" if "pixels" in env.observation_spec.keys() else "observation"
         stacks = frame_stack_of(env, key)
@@ -152,17 +154,17 @@ class ReplaySettings:
 
 @dataclass(frozen=True)
 class Objective:
-    """A module that a batch passes through, and what it needs besides the batch.
+    """A module that processes each batch, and how the training loop handles it.
 
     Args:
         module (nn.Module): a :class:`~torchrl.objectives.LossModule`, whose ``loss*`` outputs are summed, or any module
-            that writes into the batch what a later one reads (an intrinsic reward, a bonus).
-        uniform (bool): whether it averages over states, so that it needs a batch drawn uniformly where the replay draws
+            that writes entries into the batch (an intrinsic reward, a bonus).
+        uniform (bool): whether it averages over states and so needs a uniform batch if the replay buffer samples
             by priorities.
-        logged (sequence of NestedKey): entries that it writes and whose mean the log shows.
-        after_update (callable, optional): called after each step of the optimizer in which it learned.
+        logged (sequence of NestedKey): entries that it writes and whose mean is logged.
+        after_update (callable, optional): called after each optimizer step in which it is trained.
         weighted_mean (bool): whether its loss, which divides by the sum of the batch's importance weights w, is
-            multiplied by their mean, so that Σwℓ/Σw becomes mean(wℓ); for replays that draw by priorities.
+            multiplied by their mean, so that Σwℓ/Σw becomes mean(wℓ); for prioritized replay.
 
     Examples:
         >>> from torch import nn
@@ -179,28 +181,29 @@ class Objective:
 
 
 class Agent(nn.Module):
-    """A policy and the ordered objectives that one batch passes through.
+    """A policy, and the objectives that process each batch in order.
 
-    So an agent is a declaration, and the training loop is independent of its method: each :class:`Objective` declares
-    what it needs. One that averages over states gets a batch of its own where the replay draws by priorities or over
-    another measure than it.
+    The training loop is independent of the method, because each :class:`Objective` declares
+    what it needs. One that averages over states gets a separate batch if the replay buffer is prioritized or uses
+    another measure.
 
     Args:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
-        objectives (mapping of str to Objective or module): in the order in which a batch passes through them; a plain
-            module needs nothing but the batch.
+        objectives (mapping of str to Objective or module): in the order of execution; a plain
+            module is an objective without further settings.
 
     Keyword Args:
         explorer (Explorer): the part of the policy whose ε is annealed.
         optimizer (torch.optim.Optimizer): over the parameters of the objectives.
-        targets (sequence of TargetNetUpdater): moved after each update.
+        targets (sequence of TargetNetUpdater): called after each update.
         replay (ReplaySettings): how transitions are sampled.
-        phases (sequence of Phase): what happens when. Default: one phase in which everything learns.
-        transforms (sequence of Transform): what the policy needs of the environment, e.g. a primer for its state.
+        phases (sequence of Phase): the phases of a run. Default: one phase with all objectives.
+        transforms (sequence of Transform): transforms that the policy needs, e.g. a primer for its state.
         max_grad_norm (float, optional): clips the norm of the whole gradient.
+        observers (sequence of callables): called with each collected batch.
 
     Attributes:
-        made_from (dict or None): the name and settings that :func:`~torchrl_dceo.agents.make_agent` built it from.
+        made_from (dict or None): name and settings, if :func:`~torchrl_dceo.agents.make_agent` built it.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -222,6 +225,7 @@ class Agent(nn.Module):
         phases: Sequence[Phase] = (Phase("online"),),
         transforms: Sequence[Transform] = (),
         max_grad_norm: float | None = None,
+        observers: Sequence[Callable[[TensorDictBase], None]] = (),
     ) -> None:
         super().__init__()
         self.policy = policy
@@ -240,7 +244,8 @@ class Agent(nn.Module):
         self.phases = tuple(phases)
         self.transforms = tuple(transforms)
         self.max_grad_norm = max_grad_norm
-        # Of parameters of which the last update computed those of some options only, by the parameter's id.
+        self.observers = tuple(observers)
+        # The rows trained by the last update, by the id of each parameter of which only some options were trained.
         self._row_gradients: dict[int, list[Tensor]] = {}
         shifted = any(
             isinstance(m, EigenReward) and m.mode == "potential" for m in self.objectives.values()
@@ -254,7 +259,7 @@ class Agent(nn.Module):
                 "value_termination compares values with 0, but under reward mode 'potential' they are Q + f(s): pass "
                 "functools.partial(value_termination, reward=…) with the agent's EigenReward"
             )
-        # Name and settings, of an agent that make_agent built: a run keeps them, so that it can be built again.
+        # Name and settings of an agent built by make_agent; stored with a run, so that the agent can be rebuilt.
         self.made_from: dict[str, Any] | None = None
         for phase in self.phases:
             unknown = set(phase.objectives or ()) - set(self.objectives)
@@ -265,28 +270,30 @@ class Agent(nn.Module):
                 )
 
     def collected(self, data: TensorDictBase) -> None:
-        """Anneals ε by the frames of a collected batch; it may wait for the first reward."""
+        """Anneals ε by the frames of a collected batch, possibly from the first reward on, and calls the observers."""
         explorer, frames = self.explorer, data.numel()
         if isinstance(explorer, TemporallyExtendedExploration) and explorer.waits_for_reward:
             explorer.step(frames, rewarded=bool((data.get(("next", "reward")) != 0).any()))
         else:
             explorer.step(frames)
+        for observe in self.observers:
+            observe(data)
 
     def learn(self, replay: ReplayBuffer, phase: Phase) -> dict[str, Tensor]:
-        """One update from a batch of the replay buffer; new priorities are written back if it has priorities."""
+        """Makes one update from a batch of the replay buffer; updates priorities if the buffer has them."""
         return next(self.updates(replay, phase, 1))
 
     def updates(
         self, replay: ReplayBuffer, phase: Phase, count: int
     ) -> Generator[dict[str, Tensor]]:
-        """Makes as many updates as are asked for from the replay buffer, one after the other, and yields their outputs.
+        """Makes ``count`` updates from the replay buffer and yields their outputs.
 
-        On an accelerator a thread draws and moves the next batch meanwhile, unless an update changes priorities.
+        With an accelerator, a thread samples and moves the next batch meanwhile, unless updates change priorities.
 
         Args:
-            replay (ReplayBuffer): the buffer, into which nothing is written in between.
-            phase (Phase): what learns.
-            count (int): how many.
+            replay (ReplayBuffer): the buffer; nothing may be written to it between these updates.
+            phase (Phase): the current phase.
+            count (int): the number of updates.
         """
         device = next(self.parameters()).device
         key = getattr(replay, "priority_key", None)
@@ -298,13 +305,13 @@ class Agent(nn.Module):
             batches = (moved(replay.sample(), device) for _ in range(count))
         for batch in batches:
             outputs = self.update(batch, phase)
-            # None are written while the main learner rests.
+            # There are none while the main learner is not trained.
             if key in batch.keys():
                 replay.update_tensordict_priority(batch)
             yield outputs
 
     def update(self, batch: TensorDictBase, phase: Phase) -> dict[str, Tensor]:
-        """Learns from one batch; returns every output of the losses, detached, and what objectives log."""
+        """Makes one update from a batch; returns all outputs of the losses, detached, and the logged entries."""
         learning = [
             (name, objective)
             for name, objective in self._declared.items()
@@ -329,7 +336,7 @@ class Agent(nn.Module):
             self.optimizer.step()
         self.optimizer.zero_grad()
         for target in self.targets:
-            # A frozen loss keeps its target: options may act by it, and as it was when they were frozen.
+            # A frozen loss keeps its target, because options may act with it.
             if any(target.loss_module is objective.module for _, objective in learning):
                 target.step()
         for _, objective in learning:
@@ -338,11 +345,11 @@ class Agent(nn.Module):
         return outputs
 
     def _own(self, batch: TensorDictBase, objective: Objective) -> TensorDictBase:
-        """What an objective reads of a batch."""
+        """The part of a batch that an objective reads."""
         return batch.get(UNIFORM, batch) if self.replay.uniform and objective.uniform else batch
 
     def _factor(self, own: TensorDictBase, objective: Objective) -> Tensor | None:
-        """What its loss is multiplied with."""
+        """The factor of its loss."""
         if objective.weighted_mean and self.replay.prioritized:
             return own.get("priority_weight").mean()
         return None
@@ -350,7 +357,7 @@ class Agent(nn.Module):
     def _learn(
         self, batch: TensorDictBase, learning: Sequence[tuple[str, Objective]], phase: Phase
     ) -> dict[str, Tensor]:
-        """Runs the objectives and leaves the gradients of their losses."""
+        """Runs the objectives and computes the gradients of their losses."""
         total: Tensor | None = None
         outputs: dict[str, Tensor] = {}
         for name, objective in learning:
@@ -374,8 +381,8 @@ class Agent(nn.Module):
     def _learn_directly(
         self, batch: TensorDictBase, learning: Sequence[tuple[str, Objective]]
     ) -> dict[str, Tensor] | None:
-        """The same without autograd, for losses with closed-form gradients; ``None`` (nothing done) for others."""
-        # The norm of a gradient is that of all of its rows.
+        """The same without autograd, for losses with closed-form gradients; returns ``None`` for others."""
+        # The gradient norm includes all rows.
         partial = isinstance(self.optimizer, OptionAdam) and self.max_grad_norm is not None
         if partial or not is_possible():
             return None
@@ -393,10 +400,10 @@ class Agent(nn.Module):
             return None
         first = min(inputs)
         with torch.no_grad():
-            # They may set what networks read: the mean image, at the first update.
+            # They may change the networks' input: the mean image is set at the first update.
             early = [learning[i][1].module(batches[i]) for i in range(first)]
         passes: list[Pass] = []
-        parts: dict[int, slice] = {}  # of these, those of a loss
+        parts: dict[int, slice] = {}  # those of a loss
         for i, given in inputs.items():
             begin = len(passes)
             passes += losses[i].direct_passes(given)
@@ -428,10 +435,10 @@ class Agent(nn.Module):
         return outputs
 
     def compile_networks(self, **settings: Any) -> None:
-        """Compiles the convolutional networks, where an update on images spends its time.
+        """Compiles the convolutional networks, which take most of the time of an update on images.
 
         Args:
-            settings: those of :func:`torch.compile`, e.g. ``mode="reduce-overhead"`` for CUDA graphs.
+            settings: arguments of :func:`torch.compile`, e.g. ``mode="reduce-overhead"`` for CUDA graphs.
         """
         # All of them share one piece of code, compiled for each network, with and without gradient, and for each size
         # of batch: more variants than the eight after which torch gives up.
@@ -445,7 +452,7 @@ class Agent(nn.Module):
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def learning_state(self) -> dict[str, Any]:
-        """What ``state_dict`` leaves out: the optimizer and the target updaters' counters, as plain nested
+        """The state that is not in ``state_dict``: the optimizer and the target updaters' counters, as plain nested
         dictionaries."""
         optimizer = self.optimizer.state_dict()
         return {
@@ -454,7 +461,7 @@ class Agent(nn.Module):
         }
 
     def load_learning_state(self, state: dict[str, Any]) -> None:
-        """Restores what :meth:`learning_state` returned."""
+        """Restores a state of :meth:`learning_state`."""
         optimizer = self.optimizer.state_dict()
         optimizer["state"] = {int(index): entry for index, entry in state["moments"].items()}
         self.optimizer.load_state_dict(optimizer)

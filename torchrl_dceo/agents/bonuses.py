@@ -1,4 +1,4 @@
-"""``counts`` and ``rnd``: ddqn with a bonus for rare states."""
+"""``counts`` and ``rnd``: ddqn with an exploration bonus."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def make_rnd(env: EnvBase, config: RNDConfig) -> Agent:
         normalizer=normalizer,
         observation_key=("next", key),
     )
-    # The bonus first: it counts the batch in the statistics that the predictor's loss uses too.
+    # The bonus first: it updates the statistics that the predictor's loss uses too.
     before = {
         "bonus": Objective(bonus, logged=bonus.logged_keys),
         "predictor": Objective(loss),

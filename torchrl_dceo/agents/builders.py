@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import torch
+from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, ma
 from torchrl_dceo.modules import (
     Centred,
     CentringFit,
+    DirectedSelection,
     DuelingDistribution,
     EigenReward,
     OptionDistributionalQValueActor,
@@ -478,6 +480,7 @@ def assemble(
     uniform_measure: Literal["visits", "distinct"] | None = None,
     state_keys: Sequence[NestedKey] = (),
     step_keys: Sequence[NestedKey] = ("action",),
+    observers: Sequence[Callable[[TensorDictBase], None]] = (),
 ) -> Agent:
     """The agent from its policy and objectives: with optimizer, target networks and replay as the config has them.
 
@@ -489,7 +492,7 @@ def assemble(
             :class:`~torchrl_dceo.modules.CentringFit` goes before them.
 
     Keyword Args:
-        explorer, phases, transforms: the same.
+        explorer, phases, transforms, observers: the same.
         window, pair_steps, uniform_measure, state_keys, step_keys: what the objectives read of a batch, see
             :class:`~torchrl_dceo.agents.agent.ReplaySettings`.
     """
@@ -537,6 +540,7 @@ def assemble(
         phases=phases,
         transforms=transforms,
         max_grad_norm=config.max_grad_norm,
+        observers=observers,
     )
 
 
@@ -551,6 +555,7 @@ def make_option_agent(
     pair_steps: int = 1,
     uniform_measure: Literal["visits", "distinct"] | None = None,
     step_keys: Sequence[str] = ("action",),
+    selection: DirectedSelection | None = None,
 ) -> Agent:
     """Builds an agent whose options follow an ``option_reward``.
 
@@ -568,6 +573,7 @@ def make_option_agent(
         uniform_measure (str, optional): over what the batches of objectives that average over states are uniform;
             ``None``: over what all batches are.
         step_keys (sequence of str): what is stored with each step.
+        selection (DirectedSelection, optional): which option to start; ``None``: that of the config.
     """
     main, main_loss = make_main_learner(env, config)
     actor, option_loss = make_options(env, config, num_options)
@@ -579,6 +585,8 @@ def make_option_agent(
         )
     # ε stays at its first value while options are discovered.
     explorer = make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)
+    if selection is not None:
+        explorer.selection = selection
     return assemble(
         env,
         config,
@@ -591,4 +599,5 @@ def make_option_agent(
         pair_steps=pair_steps,
         uniform_measure=uniform_measure,
         step_keys=step_keys,
+        observers=() if selection is None else (selection.observe,),
     )

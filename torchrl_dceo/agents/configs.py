@@ -62,7 +62,7 @@ class LearnerConfig(_Checked):
     # Or your own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
     network: str | Callable = "auto"
-    # Convolutional networks multiply in bf16; weights, losses and optimizer stay as they are. False: the paper.
+    # Convolutional networks multiply in bf16; weights, losses and optimizer stay float32. Ours; the paper: off.
     bf16: bool = False
     centre_pixels: bool = True  # ours, for all networks on images (docs/concepts/options.md)
     # Ours: the value of the brightest pixel (255, or that of the spec) in the main learner's centred images.
@@ -136,7 +136,7 @@ class OptionConfig(_Checked):
     # Ours: better climb than over n steps, which is the paper's (docs/concepts/options.md).
     one_step_options: bool = True
     # Your own functions or their import paths; see torchrl_dceo.modules.OptionExplorationModule.
-    selection: str | Callable | None = None  # None: uniform, the paper
+    selection: str | Callable | None = None  # None: uniform, the paper, or as direction has it
     termination: str | Callable | None = None  # None: 1/D, the paper
 
     def __post_init__(self) -> None:
@@ -205,6 +205,9 @@ class LaplacianConfig(_Checked):
     # Ours: same policies as the authors' telescoped reward, learned faster (docs/concepts/options.md).
     reward_mode: Literal["telescoped", "discounted", "potential"] = "potential"
     encoder: str | Callable | None = None  # the network of f, as network; None: the same
+    # κ: preference for options that lead away from recently visited states (DirectedSelection). Ours, tuned
+    # (results/exploration); 0: uniform choice, the paper, and always so with replay_measure="visits" or a selection=.
+    direction: float = 3.0
     # Your own option reward, called like EigenReward(encoder, num_options, successor=…). It returns a module that
     # writes option_reward [*, N]. None: the eigenfunctions, the paper.
     option_reward: str | Callable | None = None
@@ -213,7 +216,7 @@ class LaplacianConfig(_Checked):
         super().__post_init__()
         if self.barrier != "auto":
             check_positive(self, ("barrier",))
-        check_at_least(self, 0, ("least_barrier",))
+        check_at_least(self, 0, ("least_barrier", "direction"))
         check_at_least(self, 1, ("dimensions", "pair_steps", "ritz_period"))
         if self.laplacian_measure is not None and not self.laplacian_uniform:
             raise ValueError(

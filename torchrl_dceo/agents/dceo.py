@@ -1,11 +1,16 @@
-"""Deep covering eigenoptions: online, and in two phases."""
+"""Agents whose options follow eigenfunctions: ``dceo`` online and in two phases, and ``dco``.
+
+``dco`` are deep covering options (Jinnai et al. 2020), from the first eigenfunction that is not constant.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
 from tensordict.nn import TensorDictModule
-from torch import nn
+from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import LossModule
 
@@ -18,9 +23,9 @@ from torchrl_dceo.agents.builders import (
     observation_key,
 )
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
-from torchrl_dceo.modules import RayleighRitz, RayleighRitzStep
+from torchrl_dceo.modules import DirectedSelection, EigenReward, RayleighRitz, RayleighRitzStep
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
-from torchrl_dceo.settings import imported
+from torchrl_dceo.settings import check_at_least, check_positive, imported
 
 
 @dataclass
@@ -91,11 +96,20 @@ def with_ritz(
     }
 
 
+def make_selection(reward: EigenReward, config: DCEOConfig) -> DirectedSelection | None:
+    """Which options to start; ``None``: uniformly, or by the config's ``selection``."""
+    measure = config.laplacian_measure or config.replay_measure
+    if config.direction == 0 or config.selection is not None or measure == "visits":
+        return None
+    return DirectedSelection(reward, strength=config.direction)
+
+
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
     encoder, laplacian = make_laplacian(env, config)
     encoder, representation = with_ritz(encoder, laplacian, config)
     reward: nn.Module
+    selection = None
     if config.option_reward is None:
         reward = make_eigen_reward(
             encoder,
@@ -105,6 +119,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
             skip_first=config.skip_first,
         )
         num_options = reward.num_rewards
+        selection = make_selection(reward, config)
     else:
         num_options = config.num_options
         make_reward = imported(config.option_reward)
@@ -119,6 +134,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         window=config.reward_mode == "discounted",
         pair_steps=config.pair_steps,
         uniform_measure=config.laplacian_measure,
+        selection=selection,
     )
 
 
@@ -130,3 +146,78 @@ class DCEOTwoPhaseConfig(DiscoveryConfig, DCEOConfig):
 def make_dceo_two_phase(env: EnvBase, config: DCEOTwoPhaseConfig) -> Agent:
     """Builds the agent: ε = 1 without reward first, then a frozen option set serves the main learner."""
     return make_dceo(env, config, discovery_frames=config.discovery_frames)
+
+
+@dataclass
+class DCOConfig(OptionAgentConfig):
+    """Settings of ``dco``: one eigenfunction, its options and the main learner."""
+
+    num_options: int = 1  # the number of eigenfunctions; the method uses one
+    signs: Literal["+", "-", "both"] = "both"  # ours: an option to each end of the eigenfunction
+    norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.
+    # As in dceo: with 1 two of three seeds never learned Nine Rooms (results/tuning).
+    barrier: float | Literal["auto"] = LaplacianConfig.barrier
+    estimator: Literal["pairs", "split"] = LaplacianConfig.estimator  # as in dceo
+    # As in dceo.
+    reward_mode: Literal["telescoped", "discounted", "potential"] = LaplacianConfig.reward_mode
+    discovery_frames: int | None = None  # None: online, as Jinnai et al.; else as dceo_two_phase
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.barrier != "auto":
+            check_positive(self, ("barrier",))
+        check_at_least(self, 1, ("discovery_frames",))
+        if self.num_options != 1:
+            raise ValueError(
+                f"dco follows one eigenfunction, so num_options must be 1, got {self.num_options}: "
+                "use dceo for more, or signs='both' for an option to each of its ends"
+            )
+
+
+class WithConstant(nn.Module):
+    """Prepends a 1 to a network's output: the constant eigenfunction is known.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.agents.dceo import WithConstant
+        >>> WithConstant(torch.nn.Linear(3, 1))(torch.zeros(5, 3))[:, 0].tolist()
+        [1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Maps observations to ``[*, 1 + out]``."""
+        f = self.net(observation)
+        return torch.cat([torch.ones_like(f[..., :1]), f], -1)
+
+
+def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
+    """Builds the agent: like ``dceo``, but f is only the first non-constant eigenfunction.
+
+    The objective of Jinnai et al. is graph drawing in two dimensions, of which the first is fixed at 1:
+    ½ E[(f(s) - f(s'))²] + β E[(f(u)² - 1)(f(v)² - 1) + 2 f(u) f(v)].
+    """
+    encoder = TensorDictModule(
+        WithConstant(centred(make_network_fn(env, config)(1), env, config)),
+        in_keys=[observation_key(env)],
+        out_keys=["representation"],
+    )
+    loss = GraphDrawingLoss(
+        encoder,
+        barrier=config.barrier,
+        norm=config.norm,
+        estimator=config.estimator,
+        successor="successor",
+    )
+    reward = make_eigen_reward(encoder, config, mode=config.reward_mode, signs=config.signs)
+    return make_option_agent(
+        env,
+        config,
+        {"laplacian": Objective(loss, uniform=True), "reward": Objective(reward)},
+        reward.num_rewards,
+        discovery_frames=config.discovery_frames,
+        window=config.reward_mode == "discounted",
+    )

@@ -1,4 +1,4 @@
-"""``ddqn`` and ``ez_greedy``: n-step Double DQN that explores by single random actions, or by repeated ones."""
+"""``ddqn`` and ``ez_greedy``: n-step Double DQN that explores with single or repeated random actions."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def make_greedy_agent(
     """Builds an ε-greedy agent.
 
     Args:
-        env (EnvBase): the environment it is for.
+        env (EnvBase): the environment.
         config (LearnerConfig): settings of the main learner.
         main (tuple): the greedy actor and its loss.
-        before (mapping of str to Objective, optional): what a batch passes through before that loss, such as a bonus.
+        before (mapping of str to Objective, optional): objectives before that loss, such as a bonus.
 
     Keyword Args:
-        state_keys (sequence of NestedKey): what they read of each state besides the observation.
+        state_keys (sequence of NestedKey): entries of each state that they read besides the observation.
     """
     actor, loss = main
     explorer = DirectEGreedy(

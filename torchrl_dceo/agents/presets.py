@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from torchrl_dceo._fast.convolution import bf16_is_native
 from torchrl_dceo.agents.configs import OptionAgentConfig
-from torchrl_dceo.agents.dco import DCOConfig
+from torchrl_dceo.agents.dceo import DCOConfig
 from torchrl_dceo.agents.rainbow import RainbowConfig
 from torchrl_dceo.envs import EnvKind
 from torchrl_dceo.settings import choices
@@ -95,6 +95,7 @@ _LAPLACIAN: dict[Preset, dict[str, Any]] = {
         "skip_first": True,  # the paper: the first that is not constant
         "signs": "+",  # the paper
         "reward_mode": "discounted",  # the paper's Eq. 1 over n steps
+        "direction": 0.0,  # the paper: options are chosen uniformly
     },
     "authors": {
         "dimensions": 20,  # both codes
@@ -105,6 +106,7 @@ _LAPLACIAN: dict[Preset, dict[str, Any]] = {
         "skip_first": False,  # both codes: from the constant one on
         "signs": "+",  # both codes
         "reward_mode": "telescoped",  # both codes
+        "direction": 0.0,  # both codes: options are chosen uniformly
     },
 }
 _RUN: dict[Preset, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Exact spectra, the measures that compare what was learned with them, and the images of a run."""
+"""Exact spectra, metrics that compare learned representations and options with them, and the figures of a run."""
 
 from torchrl_dceo.analysis.figures import save_rollout_gif
 from torchrl_dceo.analysis.figures.curves import Progress, draw_learning_curve, read_progress
@@ -9,13 +9,13 @@ from torchrl_dceo.analysis.spectra import Similarity, cosine_similarity
 from torchrl_dceo.analysis.spectra.exact import exact_eigenfunctions
 from torchrl_dceo.analysis.spectra.options import (
     OptionClimb,
+    find_table_env,
     followed_eigenfunctions,
     greedy_path,
     option_climb,
     reachable_states,
     solved_option_values,
     state_values,
-    table_world,
 )
 from torchrl_dceo.analysis.statistics import Aggregate, aggregate, interquartile_mean
 from torchrl_dceo.analysis.statistics.improvement import (
@@ -51,6 +51,7 @@ __all__ = [
     "draw_run",
     "draw_visits",
     "exact_eigenfunctions",
+    "find_table_env",
     "followed_eigenfunctions",
     "greedy_path",
     "improvements",
@@ -69,5 +70,4 @@ __all__ = [
     "share_better",
     "solved_option_values",
     "state_values",
-    "table_world",
 ]

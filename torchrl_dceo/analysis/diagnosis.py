@@ -1,4 +1,4 @@
-"""What learned options lose against exact ones: representation, options, data and behaviour, one after the other."""
+"""Compares exploration with learned options and with exact parts: options, representation, data and behaviour."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchrl_dceo.analysis.spectra.options import (
     solved_option_values,
 )
 from torchrl_dceo.envs import TableEnv
-from torchrl_dceo.modules import EigenReward, OptionExplorationModule
+from torchrl_dceo.modules import DirectedSelection, EigenReward, OptionExplorationModule
 from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.tabular import TabularConfig, run_tabular
 
@@ -52,9 +52,9 @@ PARTS = {
     "exact": "(d) exact f of the whole graph, exact options",
     "ceo": "(e) tabular CEO",
 }
-"""What is compared, from nothing learned to everything known, and how tables and figures name it."""
+"""The compared parts, from nothing learned to everything exact, with their labels in tables and figures."""
 
-# What each step from one part to the next takes away.
+# The loss between one part and the next.
 _LOSSES = {
     "options": ("learned", "solved"),
     "representation": ("solved", "visited"),
@@ -69,7 +69,7 @@ class OptionTables(NamedTuple):
 
     Attributes:
         values (Tensor): the options' action values, ``[S, N, A]``.
-        known (Tensor): bool ``[S, N]``; where false the option takes a uniformly random action.
+        known (Tensor): bool ``[S, N]``; if false the option takes a uniformly random action.
     """
 
     values: Tensor
@@ -78,7 +78,7 @@ class OptionTables(NamedTuple):
 
 @torch.no_grad()
 def option_tables(
-    world: TableEnv,
+    table_env: TableEnv,
     reward: EigenReward,
     representation: Tensor,
     option_values: Tensor,
@@ -88,27 +88,27 @@ def option_tables(
     reward_free: bool = False,
     weighted: bool = False,
 ) -> dict[str, OptionTables]:
-    r"""Returns the option sets that are compared: learned, and exact in one part after the other.
+    r"""Returns the compared option sets: learned, and with more and more exact parts.
 
-    Exact options are solved on the true moves, slips included, one step at a time, with the agent's discount and the
+    Exact options are solved on the true dynamics, slips included, for single steps, with the agent's discount and the
     reward :math:`f_i(s') - f_i(s)`; the modes ``"telescoped"`` and ``"potential"`` have the same policies. Where
-    options learn over n steps, these are the options of the same reward without the dependence on n. Reaching a goal
+    options learn over n steps, these are the options of the same reward for single steps. Reaching a goal
     ends them, unless they were learned without reward.
 
-    The visited graph is that of the states with ``visits > 0``: a move out of it counts as staying, and in a state
+    The visited graph consists of the states with ``visits > 0``: a move out of it counts as staying, and in a state
     outside an option takes a uniformly random action.
 
     Args:
-        world (TableEnv): the environment.
-        reward (EigenReward): the agent's: which eigenfunctions its options follow, and their discount.
+        table_env (TableEnv): the environment.
+        reward (EigenReward): the agent's reward, which defines the eigenfunctions of the options and their discount.
         representation (Tensor): the learned f, ``[S, d]``.
         option_values (Tensor): the learned values, ``[S, N, A]``.
-        visits (Tensor): how often each state was visited, ``[S]``.
+        visits (Tensor): the number of visits of each state, ``[S]``.
 
     Keyword Args:
         gamma (float, optional): the options' discount. Default: that of ``reward``.
-        reward_free (bool): whether the options were learned without reward: goals end nothing. Default: ``False``.
-        weighted (bool): whether a state counts as often as it was visited in (c), and not all alike. Default:
+        reward_free (bool): options were learned without reward, so goals do not end them. Default: ``False``.
+        weighted (bool): weight the states by their visits in (c), instead of uniformly. Default:
             ``False``.
 
     Returns:
@@ -120,35 +120,37 @@ def option_tables(
         >>> from torchrl_dceo.analysis.diagnosis import option_tables
         >>> from torchrl_dceo.envs import GridWorldEnv
         >>> from torchrl_dceo.modules import EigenReward
-        >>> world = GridWorldEnv("S...G")
+        >>> table_env = GridWorldEnv("S...G")
         >>> encoder = TensorDictModule(torch.nn.Identity(), in_keys=["observation"], out_keys=["representation"])
         >>> reward = EigenReward(encoder, num_options=1, gamma=0.9)
         >>> visits = torch.tensor([5, 3, 1, 0, 0])
-        >>> tables = option_tables(world, reward, torch.randn(5, 2), torch.randn(5, 1, 4), visits)
+        >>> tables = option_tables(table_env, reward, torch.randn(5, 2), torch.randn(5, 1, 4), visits)
         >>> list(tables), tables["visited"].known.flatten().tolist()
         (['random', 'learned', 'solved', 'visited', 'exact'], [True, True, True, False, False])
     """
     gamma = reward.gamma if gamma is None else gamma
-    moves, kept = world.next_state, reachable_states(world.next_state, world._starts)
-    terminal = torch.zeros_like(world._is_goal) if reward_free else world._is_goal
+    moves, kept = table_env.next_state, reachable_states(table_env.next_state, table_env._starts)
+    terminal = torch.zeros_like(table_env._is_goal) if reward_free else table_env._is_goal
     seen = visits.to(moves.device) > 0
     followed = followed_eigenfunctions(reward, representation).double()
-    # Of values Q + f(s) what an action gains is Q.
+    # Values Q + f(s): the gain of an action is Q.
     offset = followed.unsqueeze(-1) if reward.mode == "potential" else 0.0
     known = torch.ones_like(followed, dtype=torch.bool)
 
     def solved(f: Tensor, inside: Tensor) -> OptionTables:
         own = torch.arange(len(moves), device=moves.device).unsqueeze(-1)
         within = torch.where(inside[moves], moves, own)
-        values = solved_option_values(f, within, gamma=gamma, slip=world.slip, terminal=terminal)
-        # An option without a function of its own: the graph has fewer.
+        values = solved_option_values(
+            f, within, gamma=gamma, slip=table_env.slip, terminal=terminal
+        )
+        # The graph has fewer eigenfunctions than options.
         return OptionTables(values, inside.unsqueeze(-1) & (f != 0).any(0))
 
     def exact(inside: Tensor, weights: Tensor) -> OptionTables:
         rho = torch.where(inside, weights, torch.zeros_like(weights)).double()
         width = reward.num_options + int(reward.skip_first)
         d = min(width, int((rho > 0).sum()))
-        _, functions = exact_eigenfunctions(world, d, rho=rho)
+        _, functions = exact_eigenfunctions(table_env, d, rho=rho)
         f = functions.new_zeros(len(moves), width)
         f[:, :d] = functions
         return solved(followed_eigenfunctions(reward, f), inside)
@@ -165,29 +167,29 @@ def option_tables(
 
 
 class _Walk(TableEnv):
-    """The states and moves of an environment, for any number of walkers, without its images."""
+    """The states and moves of an environment, for any batch size, without images."""
 
-    def __init__(self, world: TableEnv, batch_size: int, seed: int) -> None:
+    def __init__(self, table_env: TableEnv, batch_size: int, seed: int) -> None:
         super().__init__(
-            world.next_state,
-            world._starts.tolist(),
-            world._is_goal.nonzero().flatten().tolist() or None,
+            table_env.next_state,
+            table_env._starts.tolist(),
+            table_env._is_goal.nonzero().flatten().tolist() or None,
             "observation",
             Unbounded((1,)),
             batch_size=[batch_size],
-            slip=world.slip,
-            max_steps=world.max_steps,
+            slip=table_env.slip,
+            max_steps=table_env.max_steps,
             seed=seed,
         )
 
     def observe(self, state_ids: Tensor) -> Tensor:
-        """The number of the state."""
+        """The observation: the index of the state."""
         return state_ids.unsqueeze(-1).float()
 
 
 @torch.no_grad()
 def explored(
-    world: TableEnv,
+    table_env: TableEnv,
     tables: Sequence[OptionTables],
     explorer: OptionExplorationModule,
     *,
@@ -195,19 +197,20 @@ def explored(
     repeats: int = 10,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Explores an environment at ε = 1 with option sets that stay as they are, all of them side by side.
+    """Explores an environment at ε = 1 with fixed option sets, all of them in one batch.
 
-    Selection, termination, lengths and the probability of an option are those of ``explorer``, of which a copy is used.
+    Selection, termination, duration and the probability of options are those of ``explorer``, which is copied; a
+    :class:`~torchrl_dceo.modules.DirectedSelection` becomes uniform, because it depends on the learned functions.
 
     Args:
-        world (TableEnv): the environment; its batch size does not matter.
+        table_env (TableEnv): the environment; its batch size does not matter.
         tables (sequence of OptionTables): V option sets.
         explorer (OptionExplorationModule): the behaviour.
 
     Keyword Args:
         steps (int): of each walk. Default: 10,000.
         repeats (int): R, walks with each option set. Default: 10.
-        seed (int): of the walks; the global generators stay as they are. Default: 0.
+        seed (int): seed of the walks; the global generators are not changed. Default: 0.
 
     Returns:
         ``(goals, states)``, float64 ``[V, R]`` each: goals reached per 1,000 steps, and distinct states seen.
@@ -217,10 +220,10 @@ def explored(
         >>> from torchrl_dceo.analysis.diagnosis import OptionTables, explored
         >>> from torchrl_dceo.envs import GridWorldEnv
         >>> from torchrl_dceo.modules import OptionExplorationModule
-        >>> world = GridWorldEnv("S...G", slip=0.0)
-        >>> explorer = OptionExplorationModule(world.action_spec, num_options=1, option_prob=1.0)
+        >>> table_env = GridWorldEnv("S...G", slip=0.0)
+        >>> explorer = OptionExplorationModule(table_env.action_spec, num_options=1, option_prob=1.0)
         >>> right = torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(5, 1, 4)
-        >>> goals, states = explored(world, [OptionTables(right, torch.ones(5, 1, dtype=torch.bool))], explorer,
+        >>> goals, states = explored(table_env, [OptionTables(right, torch.ones(5, 1, dtype=torch.bool))], explorer,
         ...     steps=40, repeats=1)
         >>> goals.tolist(), states.tolist()  # a goal every four steps
         ([[250.0]], [[5.0]])
@@ -234,9 +237,9 @@ def explored(
     number = len(tables) * repeats
     which = torch.arange(len(tables)).repeat_interleave(repeats)
     each = torch.arange(number)
-    walk = _Walk(world, number, seed)
+    walk = _Walk(table_env, number, seed)
     env = TransformedEnv(walk, Compose(InitTracker(), explorer.make_tensordict_primer()))
-    seen = torch.zeros(number, world.num_states, dtype=torch.bool)
+    seen = torch.zeros(number, table_env.num_states, dtype=torch.bool)
     goals = torch.zeros(number, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]), set_exploration_type(ExplorationType.RANDOM):
         torch.manual_seed(seed)
@@ -248,7 +251,7 @@ def explored(
             guess = torch.rand_like(shown)
             shown = torch.where(known[which, state].unsqueeze(-1), shown, guess)
             step.set(explorer.action_value_key, shown)
-            # At ε = 1 no action of a main learner is ever taken.
+            # At ε = 1 no action of a main learner is used.
             step.set(explorer.action_key, torch.zeros_like(state))
             now, step = env.step_and_maybe_reset(explorer(step))
             seen[each, now.get(("next", "state_id"))] = True
@@ -262,13 +265,16 @@ def _at_eps_one(explorer: OptionExplorationModule) -> OptionExplorationModule:
     explorer.eps.fill_(1.0)
     ends = explorer.termination
     if isinstance(ends, functools.partial) and ends.func is value_termination:
-        # The tables hold what an action gains, from which nothing is to be subtracted.
+        # The tables contain gains already, so nothing is subtracted.
         explorer.termination = value_termination
+    if isinstance(explorer.selection, DirectedSelection):
+        # Its probabilities belong to the learned functions; exact ones have other places and signs.
+        explorer.selection.probabilities.fill_(1 / explorer.num_options)
     return explorer
 
 
 def diagnose(
-    world: TableEnv,
+    table_env: TableEnv,
     explorer: OptionExplorationModule,
     reward: EigenReward,
     representation: Tensor,
@@ -282,13 +288,13 @@ def diagnose(
     repeats: int = 10,
     seed: int = 0,
 ) -> Diagnosis:
-    """Explores at ε = 1 with what was learned, and with its parts replaced by exact ones; nothing learns meanwhile.
+    """Explores at ε = 1 with the learned options, and with parts replaced by exact ones, without further learning.
 
-    Besides, tabular CEO explores for as many steps, from nothing, with its own settings
+    In addition, tabular CEO explores for as many steps, from scratch, with its own settings
     (:class:`~torchrl_dceo.tabular.TabularConfig` at ε = 1).
 
     Args:
-        world, reward, representation, option_values, visits: see :func:`option_tables`.
+        table_env, reward, representation, option_values, visits: see :func:`option_tables`.
         explorer (OptionExplorationModule): the agent's behaviour.
 
     Keyword Args:
@@ -297,21 +303,21 @@ def diagnose(
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
-        >>> from torchrl_dceo.analysis import state_values, table_world
+        >>> from torchrl_dceo.analysis import state_values, find_table_env
         >>> from torchrl_dceo.analysis.diagnosis import diagnose
         >>> from torchrl_dceo.envs import make_env
         >>> from torchrl_dceo.training.probes import eigen_reward, option_actor
         >>> env = make_env("NineRooms", room_size=3, visits="counts")
-        >>> agent, world = make_agent("dceo", env, num_options=2), table_world(env)
+        >>> agent, table_env = make_agent("dceo", env, num_options=2), find_table_env(env)
         >>> reward = eigen_reward(agent)
-        >>> diagnosis = diagnose(world, agent.explorer, reward, state_values(reward.encoder, world),
-        ...     state_values(option_actor(agent), world), visits=env.rollout(100)["state_id"].bincount(
-        ...     minlength=world.num_states), steps=200, repeats=2)
+        >>> diagnosis = diagnose(table_env, agent.explorer, reward, state_values(reward.encoder, table_env),
+        ...     state_values(option_actor(agent), table_env), visits=env.rollout(100)["state_id"].bincount(
+        ...     minlength=table_env.num_states), steps=200, repeats=2)
         >>> list(diagnosis.states), diagnosis.states["exact"].shape
         (['random', 'learned', 'solved', 'visited', 'exact', 'ceo'], torch.Size([2]))
     """
     tables = option_tables(
-        world,
+        table_env,
         reward,
         representation,
         option_values,
@@ -321,34 +327,34 @@ def diagnose(
         weighted=weighted,
     )
     goals, states = explored(
-        world, list(tables.values()), explorer, steps=steps, repeats=repeats, seed=seed
+        table_env, list(tables.values()), explorer, steps=steps, repeats=repeats, seed=seed
     )
-    walk = _Walk(world, repeats, seed)
+    walk = _Walk(table_env, repeats, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = TabularConfig(total_steps=steps, eps=1.0, log_period=steps, eval_period=steps)
         counts = run_tabular("ceo", walk, config).get("counts")
-    # Nothing starts on a goal, so that a goal's visits are the times that it was reached.
+    # No episode starts at a goal, so the visits of a goal are the times that it was reached.
     reached = counts[:, walk._is_goal].sum(-1).double() * 1000 / steps
     return Diagnosis(
         goals={**dict(zip(tables, goals, strict=True)), "ceo": reached},
         states={**dict(zip(tables, states, strict=True)), "ceo": (counts > 0).sum(-1).double()},
         steps=steps,
-        num_states=int(reachable_states(world.next_state, world._starts).sum()),
+        num_states=int(reachable_states(table_env.next_state, table_env._starts).sum()),
         num_visited=int((visits > 0).sum()),
     )
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What :func:`diagnose` returns: one value of each measure for each repeat (or run) and part.
+    """The result of :func:`diagnose`: one value of each metric for each repeat (or run) and part.
 
     Attributes:
         goals (mapping of str to Tensor): goals per 1,000 steps of each part, float64 ``[R]``.
         states (mapping of str to Tensor): distinct states seen, float64 ``[R]``.
         steps (int): of each walk.
-        num_states (int): how many states can be reached.
-        num_visited (int): how many the agent had visited when it was diagnosed.
+        num_states (int): the number of reachable states.
+        num_visited (int): the number of states visited in training.
 
     Examples:
         >>> import torch
@@ -367,7 +373,7 @@ class Diagnosis:
 
     @classmethod
     def pooled(cls, each: Sequence[Diagnosis], name: str = "") -> Diagnosis:
-        """Returns that of several runs, each run with the mean of its repeats as one value."""
+        """Combines the diagnoses of several runs; each run's value is the mean of its repeats."""
         if not each:
             raise ValueError("pooled needs at least one diagnosis, got none")
         means = [
@@ -385,16 +391,16 @@ class Diagnosis:
         return _mean(getattr(self, measure)[part])
 
     def loss(self, what: str, measure: str = "goals") -> tuple[float, float]:
-        """Returns what ``"options"``, ``"representation"``, ``"data"`` or ``"behaviour"`` loses, and half its interval.
+        """Returns the loss due to ``"options"``, ``"representation"``, ``"data"`` or ``"behaviour"``, and its error.
 
-        ``data`` is what the part of the graph that was not visited yet would be worth, ``behaviour`` what tabular CEO
-        gains by updating its options while it explores.
+        ``data`` is the loss due to unvisited parts of the graph, ``behaviour`` the gain of tabular CEO from
+        updating its options while it explores.
         """
         low, high = (self.mean(part, measure) for part in _LOSSES[what])
         return high[0] - low[0], math.hypot(low[1], high[1])
 
     def table(self) -> str:
-        """Returns one line a part: goals and states with their intervals, and the share of (c)."""
+        """Returns one line per part: goals and states with their intervals, and the share of (c)."""
         width = max(map(len, PARTS.values()))
         lines = [f"{'':{width}}  goals per 1,000 steps    states of {self.num_states}"]
         for part, label in PARTS.items():
@@ -428,7 +434,7 @@ class Diagnosis:
         )
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a CSV of one row for each part and value; :func:`read_diagnosis` reads it."""
+        """Writes a CSV with one row per part and value; :func:`read_diagnosis` reads it."""
         target = Path(path)
         with target.open("w", newline="") as file:
             rows = csv.writer(file)
@@ -449,7 +455,7 @@ def _mean(values: Tensor) -> tuple[float, float]:
 
 
 def read_diagnosis(path: str | os.PathLike[str]) -> Diagnosis:
-    """Reads what :meth:`Diagnosis.write` wrote.
+    """Reads a file of :meth:`Diagnosis.write`.
 
     Examples:
         >>> import pathlib, tempfile, torch
@@ -479,7 +485,7 @@ def read_diagnosis(path: str | os.PathLike[str]) -> Diagnosis:
 
 @styled
 def draw_diagnosis(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> Path:
-    """Draws both measures of all parts, every value as a dot and the mean with its interval as a bar.
+    """Draws both metrics of all parts: every value as a dot, the mean as a bar with its interval.
 
     Args:
         diagnosis (Diagnosis): from :func:`diagnose`.

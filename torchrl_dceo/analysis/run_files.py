@@ -1,4 +1,4 @@
-"""What a run leaves behind for its images: one file of arrays, and its log."""
+"""The data for a run's figures: one file of arrays, and the log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.analysis.spectra.options import (
+    find_table_env,
     followed_eigenfunctions,
     state_values,
-    table_world,
 )
 from torchrl_dceo.envs import GridWorldEnv, TableEnv
 from torchrl_dceo.modules import EigenReward
@@ -33,14 +33,14 @@ _ARRAYS = ("counts", "representation", "option_values", "followed")
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """What :func:`load_analysis` returns. ``None`` is what the run did not have.
+    """The result of :func:`load_analysis`; ``None`` for parts that the run did not have.
 
     Attributes:
-        env (dict): what the environment was: its ``name``; for a grid also its ``map``, as text, and its ``slip``.
-        counts (Tensor): how often each state was visited, int64 ``[S]``.
+        env (dict): the environment: its ``name``; for a grid also its ``map``, as text, and its ``slip``.
+        counts (Tensor): the visits of each state, int64 ``[S]``.
         representation (Tensor): f in every state, ``[S, d]``.
         option_values (Tensor): the options' action values in every state, ``[S, N, A]``.
-        followed (Tensor): the function that each option climbs, sign included, ``[S, N]``.
+        followed (Tensor): the function that each option follows, sign included, ``[S, N]``.
     """
 
     env: dict
@@ -51,7 +51,7 @@ class RunAnalysis:
 
     @cached_property
     def grid(self) -> GridWorldEnv | None:
-        """The environment, built again, if it was a grid."""
+        """The rebuilt environment, if it was a grid."""
         if "map" not in self.env:
             return None
         return GridWorldEnv(self.env["map"], slip=self.env["slip"], observation="xy", seed=0)
@@ -66,17 +66,17 @@ def save_analysis(
     *,
     reward: EigenReward | None = None,
 ) -> Path:
-    """Evaluates what was learned in every state and stores it, as ``analysis.npz`` (no pickle), in one stroke.
+    """Evaluates representation and options in every state and stores them as ``analysis.npz`` (no pickle).
 
     Args:
         run_dir (path-like): the run's directory.
-        env (EnvBase): its environment. Networks are only evaluated in environments that can list their states.
+        env (EnvBase): its environment. Networks are only evaluated in environments with a state table.
         encoder (TensorDictModuleBase, optional): the representation f.
         option_actor (TensorDictModuleBase, optional): the options.
-        counts (Tensor, optional): how often each state was visited, ``[S]``.
+        counts (Tensor, optional): the visits of each state, ``[S]``.
 
     Keyword Args:
-        reward (EigenReward, optional): which function each option climbs.
+        reward (EigenReward, optional): defines the function that each option follows.
 
     Returns:
         Path: the file.
@@ -91,13 +91,13 @@ def save_analysis(
         >>> stored.env["map"], stored.counts.tolist(), stored.representation
         ('S.G', [3, 2, 1], None)
     """
-    world = table_world(env)
+    table_env = find_table_env(env)
     arrays: dict[str, Tensor | None] = {"counts": counts}
-    if world is not None:
+    if table_env is not None:
         if encoder is not None:
-            arrays["representation"] = state_values(encoder, world)
+            arrays["representation"] = state_values(encoder, table_env)
         if option_actor is not None:
-            arrays["option_values"] = state_values(option_actor, world)
+            arrays["option_values"] = state_values(option_actor, table_env)
         if encoder is not None and reward is not None:
             representation = arrays["representation"]
             assert representation is not None
@@ -105,10 +105,10 @@ def save_analysis(
     stored: dict[str, Any] = {
         name: array.detach().cpu().numpy() for name, array in arrays.items() if array is not None
     }
-    stored["env"] = np.array(json.dumps(_description(env, world)))
+    stored["env"] = np.array(json.dumps(_description(env, table_env)))
     target = Path(run_dir) / ANALYSIS_FILE
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the file first: a crash in between leaves the old one whole.
+    # Written to a second file first, so that a crash leaves the old one intact.
     temporary = target.with_suffix(".tmp")
     with temporary.open("wb") as file:
         np.savez_compressed(file, **stored)
@@ -117,14 +117,14 @@ def save_analysis(
 
 
 def load_analysis(run_dir: str | os.PathLike[str]) -> RunAnalysis:
-    """Loads what :func:`save_analysis` stored.
+    """Loads a file of :func:`save_analysis`.
 
     Args:
         run_dir (path-like): the run's directory.
 
     Raises:
-        FileNotFoundError: if it holds no such file.
-        ValueError: if the file is damaged or something else.
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged or was not written by :func:`save_analysis`.
 
     Examples:
         >>> from torchrl_dceo.analysis import load_analysis
@@ -153,11 +153,11 @@ _LARGEST_NPZ = 1 << 30  # bytes when unpacked
 
 
 def check_npz(path: str | os.PathLike[str], largest: int = _LARGEST_NPZ) -> None:
-    """Refuses an archive of arrays whose unpacked size no run has, before anything of it is unpacked.
+    """Raises an error for an archive whose arrays are too large, before anything is unpacked.
 
     Args:
         path (path-like): the file.
-        largest (int, optional): the bytes that its arrays may take. Default: a gigabyte.
+        largest (int, optional): the largest size of the arrays in bytes. Default: a gigabyte.
 
     Examples:
         >>> import pathlib, tempfile
@@ -176,14 +176,14 @@ def check_npz(path: str | os.PathLike[str], largest: int = _LARGEST_NPZ) -> None
         raise ValueError(f"its arrays take {size} bytes, more than the {largest} that are allowed")
 
 
-def _description(env: EnvBase, world: TableEnv | None) -> dict:
+def _description(env: EnvBase, table_env: TableEnv | None) -> dict:
     while isinstance(env, TransformedEnv):
         env = env.base_env
     description: dict = {"name": type(env).__name__}
-    if world is not None:
-        description |= {"num_states": world.num_states, "slip": world.slip}
-    if isinstance(world, GridWorldEnv):
-        description["map"] = str(world.layout)
+    if table_env is not None:
+        description |= {"num_states": table_env.num_states, "slip": table_env.slip}
+    if isinstance(table_env, GridWorldEnv):
+        description["map"] = str(table_env.layout)
     return description
 
 

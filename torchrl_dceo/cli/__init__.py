@@ -1,4 +1,4 @@
-"""The command ``dceo``: finds a command's module by its name and imports that one alone."""
+"""The command ``dceo``: imports only the module of the requested command."""
 # ruff: noqa: T201  (a command for people: printing is what it is for)
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from torchrl_dceo.settings import choices
 
 __all__ = ["COMMANDS", "main"]
 
-# name -> (module and function, one line of help). The function takes the arguments and returns an exit code.
+# name -> (module:function, one line of help). The function accepts the arguments and returns an exit code.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": (
         "torchrl_dceo.cli.train:main",
         "train an agent: env=nine_rooms agent=dceo key=value …",
     ),
-    "evaluate": ("torchrl_dceo.cli.runs:evaluate", "the greedy return of what a run has learned"),
+    "evaluate": ("torchrl_dceo.cli.runs:evaluate", "the greedy return of a run's agent"),
     "render": (
         "torchrl_dceo.cli.runs:render",
         "a film of a run's policy, or of one of its options",
@@ -29,10 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "diagnose": (
         "torchrl_dceo.cli.runs:diagnose",
-        "which part of a run's options loses how much against exact ones",
+        "compare the parts of a run's options with exact ones",
     ),
     "study": ("torchrl_dceo.cli.study:main", "the paper's studies: list, run, status, figure"),
-    "play": ("torchrl_dceo.envs.play:main", "walk through an environment by hand"),
+    "play": ("torchrl_dceo.envs.play:main", "play an environment by hand"),
     "list": ("torchrl_dceo.cli.runs:show_names", "the names of environments, agents and studies"),
 }
 

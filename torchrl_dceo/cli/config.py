@@ -1,4 +1,4 @@
-"""From the words of a command line to checked settings: Hydra composes them, dataclasses check them."""
+"""Parses the command line: Hydra composes the settings, dataclasses validate them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 CONF = Path(torchrl_dceo.__file__).parent / "conf"
 TRAIN = "train"
-# What a user's mistake raises; anything else is ours.
+# The errors of invalid user input; anything else is a bug.
 MISTAKES = (ValueError, ImportError, FileNotFoundError, HydraException, OmegaConfBaseException)
 # Set by a recipe for every agent that declares the field `by_environment`.
 SHARED = ("num_options", "option_prob", "discovery_frames")
@@ -58,7 +58,7 @@ _OTHERS = (
 
 
 def _register() -> None:
-    """Gives Hydra every default: groups ``agent`` and ``learner``, and what all runs have."""
+    """Registers all defaults with Hydra: the groups ``agent`` and ``learner``, and the common settings."""
     store = ConfigStore.instance()
     run: dict[str, Any] = dict.fromkeys(SHARED, MISSING)
     for kind in _RUN:
@@ -77,7 +77,7 @@ _register()
 
 
 def compose(overrides: Sequence[str], config: str = TRAIN) -> dict[str, Any]:
-    """What Hydra makes of overrides, as plain values; an unknown name raises a one-sentence error.
+    """Composes overrides with Hydra into plain values; an unknown name raises a one-sentence error.
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose
@@ -118,26 +118,26 @@ def _flat_keys(config: DictConfig, prefix: str = "") -> list[str]:
 
 
 def as_dict(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
-    """The config as plain values without interpolations; what a recipe sets for all agents is with the agent then.
+    """The config as plain values without interpolations; a recipe's shared settings are moved to the agent.
 
-    The settings of a preset take the place of a recipe's, those of a speed that of a preset, and those of the command
-    line that of either.
+    The settings of a preset override those of a recipe, a speed overrides a preset, and the command line overrides
+    all of them.
     """
     container: Any = OmegaConf.to_container(config, resolve=True)
     settings = {key: value for key, value in container.items() if key not in SHARED}
     given = {override.lstrip("+~").partition("=")[0] for override in overrides}
     agent = settings["agent"]
     if agent["name"] not in AGENTS:
-        return settings  # parse refuses it
+        return settings  # parse raises the error
     config_class = AGENTS[agent["name"]].config
     for name in SHARED:
-        # A value of the agent's own goes before a recipe's, but not before the command line's.
+        # The agent's own value overrides a recipe's, but not the command line's.
         if name in given and name in agent and f"agent.{name}" not in given:
             agent[name] = container[name]
     try:
         total_frames = int(settings["total_frames"])
     except (TypeError, ValueError, OverflowError):
-        return settings  # parse refuses it
+        return settings  # parse raises the error
     chosen = preset_settings(
         settings["preset"],
         config_class,
@@ -148,7 +148,7 @@ def as_dict(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     known = defaults(config_class)
     chosen.agent.update((k, v) for k, v in faster.agent.items() if k in known)
     chosen.run.update(faster.run)
-    # What the command line gives for all agents that take it from their environment is given, too.
+    # Shared settings on the command line count as given too.
     given_to_agent = {name for name in SHARED if name in given}
     given_to_agent |= {name.removeprefix("agent.") for name in given if name.startswith("agent.")}
     agent |= {k: v for k, v in chosen.agent.items() if k not in given_to_agent}
@@ -157,7 +157,7 @@ def as_dict(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def prepared(overrides: Sequence[str]) -> list[str]:
-    """Overrides as Hydra needs them: an environment has more settings than its yaml, and ``~key`` is its default.
+    """Converts overrides for Hydra: an environment has more settings than its yaml; ``~key`` resets to the default.
 
     Examples:
         >>> from torchrl_dceo.cli.config import prepared
@@ -178,7 +178,7 @@ def prepared(overrides: Sequence[str]) -> list[str]:
 
 
 def not_read(overrides: Sequence[str], agent: dict[str, Any]) -> list[str]:
-    """A sentence for every override of what recipes set for all agents (:data:`SHARED`) that this agent does not read.
+    """A message for every given shared setting (:data:`SHARED`) that the agent does not have.
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose, not_read
@@ -196,7 +196,7 @@ def not_read(overrides: Sequence[str], agent: dict[str, Any]) -> list[str]:
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
-    """The overrides of every run of a sweep; of a single run, the overrides themselves.
+    """The overrides of every run of a sweep; for a single run, the overrides themselves.
 
     Examples:
         >>> from torchrl_dceo.cli.config import combinations
@@ -219,7 +219,7 @@ def _alternatives(override: Override) -> list[str]:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that a run is made of, checked."""
+    """The validated settings of a run."""
 
     agent: str
     agent_settings: dict[str, Any]
@@ -234,12 +234,12 @@ class RunSettings:
 
     @property
     def discovery_frames(self) -> int:
-        """Frames without reward at the start."""
+        """The number of frames without reward at the start."""
         return self.agent_settings.get("discovery_frames") or 0
 
 
 def parse(settings: dict[str, Any]) -> RunSettings:
-    """Checks plain settings, those of an older run too, value by value; raises an error for the first mistake.
+    """Validates plain settings, including those of older runs; raises an error for the first invalid value.
 
     Examples:
         >>> from torchrl_dceo.cli.config import compose, parse
@@ -297,7 +297,7 @@ def _env_settings(name: str) -> list[str]:
 
 
 def switch_frames(settings: RunSettings, given: Any) -> int:
-    """The frames of the run before the environment changes: as set, or half of those in which it has a goal."""
+    """The frames before the environment changes: as set, or half of the frames with a goal."""
     discovery, total = settings.discovery_frames, settings.train.total_frames
     if isinstance(given, float) and given.is_integer():
         given = int(given)

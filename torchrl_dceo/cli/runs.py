@@ -1,4 +1,4 @@
-"""``dceo evaluate``, ``render``, ``plot``, ``compare``, ``diagnose``, ``list``: what runs have learned and left."""
+"""The commands on finished runs: ``dceo evaluate``, ``render``, ``plot``, ``compare``, ``diagnose``, ``list``."""
 # ruff: noqa: T201  (commands for people: printing is what they are for)
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_dceo.analysis.statistics.comparison import collect_run, log_in_study
 from torchrl_dceo.analysis.statistics.figures import METRICS, compare
-from torchrl_dceo.envs.gym import GymWorldEnv
+from torchrl_dceo.envs.gym import StatefulGymEnv
 from torchrl_dceo.settings import imported
 from torchrl_dceo.training.evaluation import evaluate as mean_return
 from torchrl_dceo.training.option_io import LearnedAgent, load_agent, read_settings
@@ -52,7 +52,7 @@ def plot(arguments: Sequence[str] | None = None) -> int:
         >>> plot(["/nowhere"])
         2
     """
-    from torchrl_dceo.analysis.figures.run import draw_run  # takes its time to import
+    from torchrl_dceo.analysis.figures.run import draw_run  # slow to import
 
     parser = argparse.ArgumentParser(
         prog="dceo plot", description="Draws the figures of runs again, into their directories."
@@ -72,7 +72,7 @@ def plot(arguments: Sequence[str] | None = None) -> int:
 
 
 def show_names(arguments: Sequence[str] | None = None) -> int:
-    """Lists what can be named on the command line; returns 0.
+    """Lists environments, agents and studies; returns 0.
 
     Examples:
         >>> from torchrl_dceo.cli.runs import show_names
@@ -96,8 +96,10 @@ def show_names(arguments: Sequence[str] | None = None) -> int:
         "agents": "dceo train agent=<name>",
         "studies": "dceo study run <name>",
     }
-    parser = argparse.ArgumentParser(prog="dceo list", description="Lists what can be named.")
-    parser.add_argument("what", nargs="?", choices=list(names), help="only these, one a line")
+    parser = argparse.ArgumentParser(
+        prog="dceo list", description="Lists environments, agents and studies."
+    )
+    parser.add_argument("what", nargs="?", choices=list(names), help="only these, one per line")
     chosen = parser.parse_args(arguments).what
     if chosen is not None:
         print("\n".join(names[chosen]))
@@ -116,7 +118,7 @@ def evaluate(arguments: Sequence[str] | None = None) -> int:
         2
     """
     parser = argparse.ArgumentParser(
-        prog="dceo evaluate", description="The greedy return of what a run has learned."
+        prog="dceo evaluate", description="The greedy return of a run's agent."
     )
     parser.add_argument("run_dir", help="the directory of a run")
     parser.add_argument("--episodes", type=int, default=20, help="how many (default: 20)")
@@ -148,7 +150,7 @@ def render(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="dceo render",
-        description="A film of what a run has learned: its policy, or an option.",
+        description="Writes a film of a run's policy or of one of its options.",
     )
     parser.add_argument("run_dir", help="the directory of a run")
     parser.add_argument("--option", type=int, help="follow this option, from 1 on, not the policy")
@@ -181,8 +183,8 @@ def render(arguments: Sequence[str] | None = None) -> int:
 
 
 def _with_pictures(run_dir: str, seed: int) -> LearnedAgent:
-    """The agent of a run, in an environment that draws itself where Gymnasium has to be asked for it beforehand."""
-    # Gymnasium's classics draw by SDL, which complains where there is no screen.
+    """Loads the agent of a run with an environment that can be rendered (Gymnasium needs ``render_mode``)."""
+    # Gymnasium's classic environments draw with SDL, which fails without a screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env = read_settings(run_dir).get("env") or {}
     more: dict[str, Any] = {}
@@ -192,7 +194,7 @@ def _with_pictures(run_dir: str, seed: int) -> LearnedAgent:
 
 
 def _draws_on_request(env: Mapping[str, Any]) -> bool:
-    """Whether an environment takes Gymnasium's ``render_mode``: every registered one does, one's own may."""
+    """Whether an environment accepts Gymnasium's ``render_mode``: registered ones do, your own may."""
     if env.get("id") is not None:
         return True
     parameters = inspect.signature(imported(env["entry_point"])).parameters
@@ -210,11 +212,11 @@ def film(
 
     Keyword Args:
         option (int, optional): the option to follow, from 1 on. Default: ``None``, the policy.
-        max_steps (int, optional): where to stop at the latest. Default: 200.
+        max_steps (int, optional): the maximum number of steps. Default: 200.
     """
     if option is not None:
         if learned.options is None:
-            raise ValueError("this agent has no options: leave --option out to see its policy")
+            raise ValueError("this agent has no options: remove --option to render its policy")
         if not 1 <= option <= learned.options.num_options:
             raise ValueError(
                 f"--option must lie between 1 and {learned.options.num_options}, got {option}"
@@ -242,7 +244,7 @@ def _picture(env: EnvBase, step: TensorDictBase) -> np.ndarray:
     while isinstance(innermost, TransformedEnv):
         innermost = innermost.base_env
     drawn: Any = None
-    if isinstance(innermost, GymWrapper) and not isinstance(innermost, GymWorldEnv):
+    if isinstance(innermost, GymWrapper) and not isinstance(innermost, StatefulGymEnv):
         if innermost._env.unwrapped.render_mode == "rgb_array":
             drawn = innermost._env.render()
     elif callable(getattr(innermost, "render", None)):
@@ -254,20 +256,20 @@ def _picture(env: EnvBase, step: TensorDictBase) -> np.ndarray:
                 f"{type(innermost).__name__} cannot be rendered: create it with render_mode='rgb_array', or "
                 "with pixels as observation"
             )
-        # Images of indices, MiniGrid's up to 10, would be all but black.
+        # Images of indices, in MiniGrid up to 10, would be almost black.
         brightest = float(env.full_observation_spec["pixels"].space.high.max())
         drawn = (_as_rgb(pixels).float() * (255 / brightest)).clamp(max=255)
     return _enlarged(np.asarray(drawn, dtype=np.uint8))
 
 
 def _as_rgb(pixels: Tensor) -> Tensor:
-    """The newest frame of an image ``[C, H, W]``: its last three channels, or its last as grey."""
+    """The newest frame of an image ``[C, H, W]``: its last three channels, or the last one as grey."""
     channels = pixels[-3:] if pixels.shape[0] % 3 == 0 else pixels[-1:].expand(3, -1, -1)
     return channels.movedim(0, -1)
 
 
 def _enlarged(picture: np.ndarray) -> np.ndarray:
-    """Large enough to be seen, with even sides, which an mp4 needs."""
+    """Enlarges small frames, to even sizes as an mp4 needs."""
     factor = max(1, -(-_SMALLEST_SIDE // min(picture.shape[:2])))
     large = picture.repeat(factor, 0).repeat(factor, 1)
     height, width = (length - length % 2 for length in large.shape[:2])
@@ -275,7 +277,7 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
 
 
 def diagnose(arguments: Sequence[str] | None = None) -> int:
-    """Prints the loss of each part of the options of runs; returns 0, or 2 after an error message.
+    """Prints the diagnosis of runs; returns 0, or 2 after an error message.
 
     Examples:
         >>> from torchrl_dceo.cli.runs import diagnose
@@ -287,16 +289,16 @@ def diagnose(arguments: Sequence[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(
         prog="dceo diagnose",
-        description="Explores at ε = 1 with what a run has learned, and with exact parts in its place, from its newest "
-        "checkpoint: goals per 1,000 steps, distinct states, and what each part loses. Writes diagnosis.csv and "
-        "diagnosis.png into the run; of several runs also the mean over them, with --out.",
+        description="Explores at ε = 1 with the options of a run's newest checkpoint, and with exact instead of "
+        "learned parts: goals per 1,000 steps, distinct states, and the loss per part. Writes diagnosis.csv and "
+        "diagnosis.png into the run; with --out also the mean over several runs.",
     )
     parser.add_argument("run_dir", nargs="+", help="the directory of a run in a grid or the cube")
     parser.add_argument("--steps", type=int, default=10_000, help="of a walk (default: 10,000)")
     parser.add_argument("--repeats", type=int, default=10, help="walks of each part (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the walks (default: 0)")
     parser.add_argument(
-        "--weighted", action="store_true", help="(c) weighs states by their visits, not all alike"
+        "--weighted", action="store_true", help="weight the states by their visits in part (c)"
     )
     parser.add_argument("--out", help="the folder for the mean of several runs")
     options = parser.parse_args(arguments)

@@ -160,7 +160,7 @@ def _figure(options: argparse.Namespace) -> int:
 
 
 def _results(study: StudyRun, options: argparse.Namespace) -> None:
-    from torchrl_dceo.studies.results import make_results  # draws: takes its time to import
+    from torchrl_dceo.studies.results import make_results  # slow to import
 
     results = make_results(study, _command(options))
     for sentence in results.missing:
@@ -168,13 +168,13 @@ def _results(study: StudyRun, options: argparse.Namespace) -> None:
     summary = results.folder / "summary.md"
     if results.figures and summary.is_file():
         print(summary.read_text())
-    for path in [*results.figures, *results.pictures, results.folder / "README.md", results.page]:
+    for path in [*results.figures, *results.images, results.folder / "README.md", results.page]:
         if path is not None:
             print(path)
 
 
 def _report(options: argparse.Namespace) -> int:
-    from torchrl_dceo.studies.report import report_folder  # draws: takes its time to import
+    from torchrl_dceo.studies.report import report_folder  # slow to import
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     print(
@@ -238,7 +238,7 @@ def _with_overrides(preset: Preset, overrides: Sequence[str]) -> Preset:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """What a person types to have this again, or to resume it."""
+    """The command line that repeats or resumes this study."""
     usual = vars(_parser().parse_args(["run", options.study]))
     given = ["run", options.study, "--size", options.size]
     for name, value in vars(options).items():
@@ -254,19 +254,19 @@ _CLUSTER = ("partition", "time", "memory", "gpus", "account", "threads", "addres
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=_PROGRAM, description="The paper's studies: many runs, watched, compared, shown."
+        prog=_PROGRAM, description="Studies of many runs: run, compare and report them."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(_COMMANDS))
     commands.add_parser("list", help="the studies and their sizes")
     texts = {
-        "run": "does the runs that are not done, then draws; again after an interruption",
-        "status": "what every run of a study is doing",
-        "figure": "draws what there is",
+        "run": "run what is not done, then draw; also resumes after an interruption",
+        "status": "the state of every run of a study",
+        "figure": "draw the figures of the finished runs",
     }
     for name, text in texts.items():
         _common(commands.add_parser(name, help=text, description=f"{name}: {text}."))
     _places(commands.choices["run"])
-    report = commands.add_parser("report", help="writes any folder of results as one HTML page")
+    report = commands.add_parser("report", help="write a folder of results as one HTML page")
     report.add_argument("folder", type=Path, help="e.g. results/online")
     report.add_argument("--title", help="default: that of study.json or the README")
     report.add_argument("--summary", help="a sentence beneath the title")

@@ -1,4 +1,4 @@
-"""Replay: single steps are stored; n-step transitions and frame stacks are made when sampling."""
+"""Replay buffer: stores single steps; n-step transitions and frame stacks are built when sampling."""
 
 from torchrl_dceo.data.distinct import DistinctSampler
 from torchrl_dceo.data.factory import make_replay_buffer, rows_for

@@ -1,4 +1,4 @@
-"""Drawing every distinct observation alike, however often it was visited."""
+"""A sampler that is uniform over distinct observations, regardless of their number of visits."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ __all__ = ["DistinctSampler"]
 class DistinctSampler(_Seeded):
     """Draws a distinct observation uniformly, then one of its rows uniformly, or one of its newest.
 
-    A replay buffer weights a state by its visits: if an agent always starts in one state, the frontier has next
-    to no weight. Here every observation has the same, whatever the number of times it was stored. Where all differ, it
-    is the uniform draw over all rows.
+    Uniform sampling of rows weights a state by its visits: if all episodes start in one state, states at the frontier
+    have almost no weight. Here every distinct observation has the same weight. If all observations differ, it is the
+    same as uniform sampling.
 
-    With ``newest=k`` only the last k rows of each observation are drawn. Every place that was ever seen stays in the
-    draw, but what happened there long ago does not: after a change of the environment k visits of a state replace what
-    used to be true of it.
+    With ``newest=k`` only the last k rows of each observation are drawn. All visited observations stay in the
+    sample, but old transitions do not: after a change of the environment, k visits of a state replace its outdated
+    transitions.
 
-    What an observation is, is a number (see :mod:`torchrl_dceo.hashing`), given once, when its row is written. The
-    distinct ones lie in a dense list, from which one that has lost its last row is taken by putting the last in its
-    place. The rows of each lie in the order in which they became drawable; the one to go is nearly always the oldest,
-    and another is replaced by the oldest. A draw, a new row and a row that is overwritten take constant time
-    (amortised), at any size.
+    Observations are identified by their hash (see :mod:`torchrl_dceo.hashing`), computed once, when a row is written.
+    The distinct hashes are kept in a dense list; one without rows is replaced by the last of the list. The rows of
+    each hash are in the order in which they became valid for sampling, so that the row to be removed is nearly always
+    the first. Drawing, adding and overwriting a row take constant (amortised) time at any size.
 
     :func:`~torchrl_dceo.data.make_replay_buffer` builds and feeds one with ``sampler="distinct"`` or
     ``uniform_measure="distinct"``.
@@ -40,7 +39,7 @@ class DistinctSampler(_Seeded):
         seed (int, optional): seed of its generator. Default: drawn from torch's global one.
 
     Keyword Args:
-        newest (int, optional): how many rows of an observation are drawn, the newest ones. Default: ``None``, all.
+        newest (int, optional): draw only from this many newest rows of an observation. Default: ``None``, all rows.
 
     Examples:
         >>> import torch
@@ -68,7 +67,7 @@ class DistinctSampler(_Seeded):
 
     def _empty(self) -> None:
         self._hash = np.zeros(self._max_capacity, dtype=np.int64)
-        # The place of a row among those of its observation; -1: it cannot be drawn.
+        # The position of a row among those of its observation; -1: it cannot be drawn.
         self._place = np.full(self._max_capacity, -1, dtype=np.int64)
         self._slots: dict[int, int] = {}  # hash -> place among the distinct ones
         self._hashes: list[int] = []  # and back
@@ -77,11 +76,11 @@ class DistinctSampler(_Seeded):
 
     @property
     def num_distinct(self) -> int:
-        """How many distinct observations can be drawn."""
+        """The number of distinct observations that can be drawn."""
         return len(self._members)
 
     def count(self, rows: Tensor) -> Tensor:
-        """How many rows hold the same observation as each of ``rows``, 0 for one that cannot be drawn."""
+        """The number of rows with the same observation, for each of ``rows``; 0 for one that cannot be drawn."""
         held = [
             self._held(self._slots[key]) if place >= 0 else 0
             for key, place in zip(
@@ -91,15 +90,15 @@ class DistinctSampler(_Seeded):
         return torch.tensor(held, dtype=torch.int64)
 
     def _held(self, slot: int) -> int:
-        """How many rows hold the observation in a slot."""
+        """The number of rows with the observation in a slot."""
         return len(self._members[slot]) - self._first[slot]
 
     def write(self, rows: Tensor, hashes: Tensor) -> None:
-        """New observations in ``rows``: what was there cannot be drawn any more, nor can they until they are live.
+        """Registers new observations in ``rows``; none of these rows can be drawn until it is set live.
 
         Args:
             rows (Tensor): int64 ``[K]``.
-            hashes (Tensor): what their observations are, int64 ``[K]``.
+            hashes (Tensor): the hashes of their observations, int64 ``[K]``.
         """
         row = rows.numpy()
         self._remove(row)
@@ -164,8 +163,8 @@ class DistinctSampler(_Seeded):
         members, first = self._members, self._first
         if not members:
             raise RuntimeError(
-                "The replay buffer holds no transition that can be sampled: a step can be sampled once "
-                "the step after it has been written, or its episode has ended."
+                "The replay buffer contains no transition that can be sampled: a step can be sampled once "
+                "the next step has been written or its episode has ended."
             )
         # Double precision: float32 has too few digits to reach every observation of a large buffer.
         draws = torch.rand(2, batch_size, dtype=torch.float64, generator=self.generator)
@@ -182,7 +181,7 @@ class DistinctSampler(_Seeded):
         return len(self._members)
 
     def state_dict(self) -> dict[str, Any]:
-        """Which rows hold what, in their order, and the generator."""
+        """The hashes, the rows of each in order, and the generator."""
         return {
             "hash": torch.from_numpy(self._hash.copy()),
             "distinct": torch.tensor(self._hashes, dtype=torch.int64),

@@ -1,4 +1,4 @@
-"""The replay: single steps stored, n-step transitions and frame stacks made when sampling."""
+"""Builds the replay buffer: single steps stored, n-step transitions and frame stacks built when sampling."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["make_replay_buffer", "rows_for"]
 
 
 def rows_for(steps: int, *, num_streams: int = 1, frame_stack: int = 1) -> int:
-    """The capacity that holds so many steps in all, however short their episodes are.
+    """The capacity in rows for a number of steps, for episodes of any length.
 
-    A step takes a row and the last observation of an episode another, so that episodes of one step need two rows a
-    step. A stream also needs rows for the frames of an episode that it joins under way, and one that is never full.
+    A step needs one row and the last observation of an episode another, so episodes of one step need two rows per
+    step. A stream also needs rows for the frames of an episode that has already started, and one row that stays empty.
 
     Args:
         steps (int): the steps of all streams together, evenly divided among them.
@@ -71,82 +71,82 @@ def make_replay_buffer(
     seed: int | None = None,
     init_key: NestedKey = "is_init",
 ) -> NStepReplayBuffer:
-    r"""A replay buffer that stores single steps and gives n-step transitions.
+    r"""A replay buffer that stores single steps and returns n-step transitions.
 
     Every frame is stored once, in its own dtype: ``("next", <observation>)`` is the observation of
-    the row after, and has a row of its own only where an episode ends. A sample has
+    the next row, and needs a row of its own only at the end of an episode. A sample contains
 
     ================================ ==================================================================
     ``<observation>``, ``<state>``   the state :math:`s_t`
-    ``<step>``                       what was done there (``action``, ...)
+    ``<step>``                       entries of the step from it (``action``, ...)
     ``("next", ...)``                the state :math:`s_{t+m}`, :math:`m \le n`; the n-step ``reward``
                                      :math:`\sum_{i<m} \gamma^i R_{t+i+1}`; ``done``, ``terminated``,
-                                     ``truncated``: whether the episode ended on the way
-    ``steps_to_next_obs``            m, int64 ``[B, 1]``: the value of the next state is worth
-                                     :math:`\gamma^m`; TorchRL's losses read it
+                                     ``truncated``: whether the episode ended within m steps
+    ``steps_to_next_obs``            m, int64 ``[B, 1]``: TorchRL's losses discount the value of the next
+                                     state by :math:`\gamma^m`
     ``("successor", ...)``           the state :math:`s_{t+1}`, for the Laplacian
     ``("window", <observation>)``    with ``window=True``, :math:`s_{t+1}, \dots, s_{t+n}`, ``[B, n, ...]``,
                                      with :math:`s_{t+m}` repeated after m
-    ``("later", <observation>)``     with ``pair_steps=k`` above 1, the state k steps on, or the last of its episode
+    ``("later", <observation>)``     with ``pair_steps=k`` above 1, the state k steps later, or the episode's last
     ``index``, ``priority_weight``   the row, and with priorities the importance weight
-    ``(uniform_key, ...)``           with ``uniform_key``, all of the above for a second batch, drawn uniformly
+    ``(uniform_key, ...)``           with ``uniform_key``, all of the above for a second batch, sampled uniformly
     ================================ ==================================================================
 
-    ``m < n`` where the episode ends before and at the write head. Only the newest step of a stream is
-    left out, until its successor is there.
+    ``m < n`` at the end of an episode and at the write head. Only the newest step of a stream cannot
+    be sampled, until its successor has been written.
 
-    Rows, samplers and samples are on the CPU, whatever device the batches that are written come from; samples reach
-    an accelerator by ``batch.to(device)`` or by a transform such as TorchRL's ``DeviceCastTransform``. The buffer
-    consists of a :class:`~torchrl_dceo.data.writer.RowStorage`, a :class:`~torchrl_dceo.data.writer.StreamWriter`, a
-    sampler and a :class:`~torchrl_dceo.data.nstep.NStepReader` over one
-    :class:`~torchrl_dceo.data.ring.StreamRing`, which :class:`NStepReplayBuffer` also takes one by one.
+    Rows, samplers and samples are on the CPU, for batches from any device. Use ``batch.to(device)`` or a transform
+    such as TorchRL's ``DeviceCastTransform`` to move samples to an accelerator. The buffer consists of a
+    :class:`~torchrl_dceo.data.writer.RowStorage`, a :class:`~torchrl_dceo.data.writer.StreamWriter`, a sampler and a
+    :class:`~torchrl_dceo.data.nstep.NStepReader` over one :class:`~torchrl_dceo.data.ring.StreamRing`; they can also be
+    passed to :class:`NStepReplayBuffer` directly.
 
     Args:
-        capacity (int): rows in all, divided evenly among the streams. A step takes a row, and so does
-            the last observation of an episode: see :func:`rows_for` for the rows that hold a number of steps. Rows
-            that are never written cost no memory.
+        capacity (int): the number of rows, divided evenly among the streams. A step needs one row, and so does
+            the last observation of an episode: :func:`rows_for` computes the rows for a number of steps. Rows
+            that are never written need no memory.
         n_steps (int, optional): n. Defaults to ``1``.
         gamma (float, optional): the discount within the n steps. Defaults to ``0.99``.
         batch_size (int, optional): of a sample.
-        num_streams (int, optional): how many environments the batches hold, those of all workers of
-            a collector together. Defaults to ``1``.
+        num_streams (int, optional): the number of environments, over all workers of a collector.
+            Defaults to ``1``.
         observation_keys (sequence of NestedKey, optional): Defaults to ``("pixels",)``.
         state_keys (sequence of NestedKey, optional): other entries of a state, available for
             ``next`` and ``successor`` too, such as ``state_id``.
         step_keys (sequence of NestedKey, optional): entries that are only available for :math:`s_t`,
             such as ``option``. Defaults to ``("action",)``.
-        frame_stack (int, optional): how many frames an observation stacks (the environment's
+        frame_stack (int, optional): the number of frames stacked in an observation (the environment's
             ``CatFrames(N=frame_stack, dim=stack_dim, padding="same")``): only the newest is stored.
             Applies to all of ``observation_keys``. Defaults to ``1``.
-        stack_dim (int, optional): along which dimension. Defaults to ``-3``.
+        stack_dim (int, optional): the dimension of the stack. Defaults to ``-3``.
         window (bool, optional): whether samples have ``("window", ...)``. Defaults to ``False``.
-        pair_steps (int, optional): how far apart the states of the Laplacian's pairs are: above 1, samples
-            have ``("later", ...)``, whatever n is. Defaults to ``1``: ``successor`` is that state.
-        sampler (str or SumTreeSampler, optional): ``"uniform"``, ``"prioritized"``, ``"distinct"`` (all distinct
-            observations alike, :class:`DistinctSampler`), or a :class:`SumTreeSampler` of ``capacity`` rows. Defaults
-            to ``"uniform"``.
+        pair_steps (int, optional): steps between the two states of the Laplacian's pairs. Above 1, samples
+            have ``("later", ...)``, for any n. Defaults to ``1``: the second state is ``successor``.
+        sampler (str or SumTreeSampler, optional): ``"uniform"``, ``"prioritized"``, ``"distinct"`` (uniform over
+            distinct observations, :class:`DistinctSampler`), or a :class:`SumTreeSampler` of ``capacity`` rows.
+            Defaults to ``"uniform"``.
         alpha, beta, eps (float, optional): see :class:`SumTreeSampler`; for ``"prioritized"`` only.
             Defaults to ``0.6``, ``0.4``, ``1e-6``.
-        priority_key (str, optional): what ``update_tensordict_priority`` reads. Defaults to
+        priority_key (str, optional): the entry that ``update_tensordict_priority`` reads. Defaults to
             ``"td_error"``.
-        uniform_key (str, optional): under this key every sample holds another batch of its size, drawn independently
-            and uniformly: for objectives that average over the data, such as the Laplacian's, beside a learner with
-            priorities. Default: ``None``, no such batch.
-        uniform_measure (str, optional): over what that batch is uniform: ``"visits"``, all rows alike, or
-            ``"distinct"``, all distinct observations alike, however often each was stored
-            (:class:`DistinctSampler`; also by ``rb.sample_distinct()``). Defaults to ``"visits"``.
-        observation_hash (str or callable, optional): which observations are the same for ``"distinct"``: ``"exact"``,
+        uniform_key (str, optional): under this key every sample has a second batch of the same size, sampled
+            independently and uniformly, for objectives such as the Laplacian's beside a learner with priorities.
+            Default: ``None``, no second batch.
+        uniform_measure (str, optional): the second batch is uniform over all rows (``"visits"``) or over distinct
+            observations (``"distinct"``, :class:`DistinctSampler`; also available as ``rb.sample_distinct()``).
+            Defaults to ``"visits"``.
+        observation_hash (str or callable, optional): how ``"distinct"`` compares observations: ``"exact"``,
             ``"cell"`` for images, ``"simhash"`` for vectors, or a callable (:mod:`torchrl_dceo.hashing`). Defaults to
             ``"exact"``.
-        newest (int, optional): of each distinct observation only so many rows are drawn, the newest, so that what is
-            no longer true is forgotten where the agent returns; for ``"distinct"`` only. Default: ``None``, all.
+        newest (int, optional): for ``"distinct"``: draw only from this many newest rows of each observation, so that
+            outdated transitions are replaced when the agent returns. Default: ``None``, all rows.
         storage (str, optional): ``"memory"`` or ``"memmap"`` (files). Defaults to ``"memory"``.
-        scratch_dir (path-like, optional): where the files of ``"memmap"`` go.
+        scratch_dir (path-like, optional): the directory for the files of ``"memmap"``.
         transform (Transform or callable, optional): applied to samples. More can be appended.
-        seed (int, optional): of the samplers' own generators. Default: drawn from torch's global one.
+        seed (int, optional): seed of the samplers' own generators. Default: drawn from torch's global one.
         init_key (NestedKey, optional): the key of
             :class:`~torchrl.envs.transforms.InitTracker`, read if present: it marks episodes
-            that were abandoned without an end (a reset of the collector). Defaults to ``"is_init"``.
+            that were interrupted by a reset of the collector. Defaults to ``"is_init"``.
 
     Examples:
         >>> import torch
@@ -174,12 +174,14 @@ def make_replay_buffer(
     if storage not in ("memory", "memmap"):
         raise ValueError(f"storage must be 'memory' or 'memmap', got {storage!r}.")
     if scratch_dir is not None and storage != "memmap":
-        raise ValueError(f"scratch_dir={str(scratch_dir)!r} has no use without storage='memmap'.")
+        raise ValueError(
+            f"scratch_dir={str(scratch_dir)!r} has no effect without storage='memmap'."
+        )
     columns = Columns(observation_keys, state_keys, step_keys, frame_stack, stack_dim)
     roots = {key if isinstance(key, str) else key[0] for key in columns.keys()}
     if uniform_key in (*roots, *OWN_KEYS):
         raise ValueError(
-            f"uniform_key={uniform_key!r} is an entry of the samples already: name another."
+            f"uniform_key={uniform_key!r} is already an entry of the samples: choose another key."
         )
     if uniform_measure not in ("visits", "distinct"):
         raise ValueError(
@@ -193,7 +195,7 @@ def make_replay_buffer(
     uniform = UniformStepSampler(ring, seed)
     drawn: UniformStepSampler | SumTreeSampler | DistinctSampler = uniform
     if sampler == "prioritized":
-        # Another seed than that of the uniform draws: the two must not be correlated.
+        # Not the seed of the uniform sampler: the two must not be correlated.
         drawn = SumTreeSampler(rows, alpha, beta, eps, seed=None if seed is None else seed + 1)
     elif isinstance(sampler, SumTreeSampler):
         if sampler.max_size < rows:
@@ -208,7 +210,7 @@ def make_replay_buffer(
         distinct = DistinctSampler(rows, None if seed is None else seed + 2, newest=newest)
     elif newest is not None:
         raise ValueError(
-            f"newest={newest} has no use without sampler='distinct' or uniform_measure='distinct'."
+            f"newest={newest} has no effect without sampler='distinct' or uniform_measure='distinct'."
         )
     if distinct is not None and sampler == "distinct":
         drawn = distinct

@@ -1,4 +1,4 @@
-"""Which entries of a step are stored, and the n-step transitions made from them when sampling."""
+"""The stored entries of a step, and the n-step transitions built from them when sampling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrl_dceo.data.ring import StreamRing
 
 __all__ = ["Columns", "NStepReader"]
 
-# What a buffer stores or writes into its samples under a name of its own.
+# Keys that the buffer itself stores or writes into its samples.
 OWN_KEYS = (
     "next",
     "successor",
@@ -72,10 +72,10 @@ class Columns:
             raise ValueError("observation_keys must name at least one entry, got none.")
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"The key {name!r} is named twice: every entry is stored once.")
+                raise ValueError(f"The key {name!r} is named twice: remove one of them.")
             root = name if isinstance(name, str) else name[0]
             if root in OWN_KEYS:
-                raise ValueError(f"The key {name!r} is one that the buffer writes: leave it out.")
+                raise ValueError(f"The key {name!r} is written by the buffer: remove it.")
         flat = [name if isinstance(name, str) else ".".join(name) for name in names]
         for name in flat:
             if flat.count(name) > 1:
@@ -128,25 +128,25 @@ class Columns:
 class NStepReader:
     r"""Reads the n-step transition that starts at a row.
 
-    For a step ``t`` it finds ``m``, the number of steps to the next state: ``n``, or less if the
-    episode ends before, or if the write head comes before. It gives
+    For a step ``t`` it finds ``m``, the number of steps to the next state: ``n``, or less at the end
+    of the episode or at the write head. It returns
 
     .. math:: R = \sum_{i=0}^{m-1} \gamma^i R_{t+i+1}
 
     and the state :math:`s_{t+m}`, whose value a loss discounts by :math:`\gamma^m`
     (``steps_to_next_obs`` is ``m``). ``terminated`` is true only if the environment terminated
-    on the way: after a truncation, and at the write head, a loss bootstraps.
+    within these steps: after a truncation, and at the write head, a loss bootstraps.
 
     Args:
-        ring (StreamRing): where the rows lie.
-        columns (Columns): which entries they have.
-        tensors (dict): the entries themselves, one tensor each, a row in the first dimension.
+        ring (StreamRing): the positions of the rows.
+        columns (Columns): the entries of a row.
+        tensors (dict): one tensor per entry; its first dimension is the row.
         n_steps (int): n.
         gamma (float): the discount.
         window (bool, optional): whether to add ``("window", <observation>)`` ``[B, n, ...]``, the
             states :math:`s_{t+1}, \dots, s_{t+n}`, with :math:`s_{t+m}` repeated after ``m``.
-        pair_steps (int, optional): if above 1, adds ``("later", <observation>)``, the state so many
-            steps on, or the last one before the episode or what is stored of it ends.
+        pair_steps (int, optional): if above 1, adds ``("later", <observation>)``, the state this
+            many steps later, or the last stored state of the episode.
 
     Examples:
         >>> import torch
@@ -199,7 +199,7 @@ class NStepReader:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
         if self.ring.rows_per_stream < value + self.ring.frame_stack + 2:
             raise ValueError(
-                f"A ring of {self.ring.rows_per_stream} rows a stream is too short for "
+                f"A ring of {self.ring.rows_per_stream} rows per stream is too short for "
                 f"{name}={value} and frame_stack={self.ring.frame_stack}: set capacity to at least "
                 f"{(value + self.ring.frame_stack + 2) * self.ring.num_streams}."
             )
@@ -226,7 +226,7 @@ class NStepReader:
         rows, count = ring.window(index, n)
         step = np.arange(n)
         inside = step < count
-        # Past the window the last step is read again, with weight 0: no stale row is touched.
+        # Past the window the last step is read again, with weight 0, instead of stale rows.
         item = np.arange(size)[:, None]
         steps = rows[item, np.minimum(step, count - 1)]
         reward = self.tensors["reward"].index_select(0, torch.from_numpy(steps.ravel()))
@@ -242,13 +242,13 @@ class NStepReader:
             "reward": (reward * weight).sum(1),
             **_flags(end),
         }
-        # The flags of the single step, so that a loss may learn from one step where another takes n.
+        # The flags of the single step, so that one loss can use single steps and another n steps.
         successor: dict[NestedKey, Tensor] = {**_flags(first_end)}
         window: dict[NestedKey, Tensor] = {}
         later: dict[NestedKey, Tensor] = {}
         for key in self.columns.steps:
             out[key] = self.tensors[key].index_select(0, index)
-        # One read for the three states of a transition: they lie in one block of memory.
+        # One read for the three states of a transition.
         states = np.concatenate([rows[:, 0], rows[:, 1], next_row])
         for key in self.columns.states:
             value = self.tensors[key].index_select(0, torch.from_numpy(states))

@@ -36,13 +36,13 @@ _CHECKED = 1 << 26  # bytes of segments that are read again before they are take
 
 
 class Segment(dict[str, Any]):
-    """A dictionary of tensors that gets a file of its own, and a mark that stands for what they hold.
+    """A dictionary of tensors that is saved in a file of its own, and a mark that identifies its content.
 
-    Two segments with equal marks hold the same bytes: the file of one can serve for the other.
+    Two segments with equal marks have the same bytes, so that the file of one can be reused for the other.
 
     Args:
         items (Mapping): the tensors by name.
-        mark (Hashable): what they hold.
+        mark (Hashable): identifies the content.
 
     Examples:
         >>> import tempfile, torch
@@ -61,7 +61,7 @@ class Segment(dict[str, Any]):
 
 
 class SavedSegment(NamedTuple):
-    """Where a segment was saved.
+    """A saved segment.
 
     Attributes:
         path: its file.
@@ -118,7 +118,7 @@ def _kind(tensor: Tensor) -> dict[str, Any]:
 
 
 def _shrinks(tensor: Tensor) -> bool:
-    """Whether the first bytes of the tensor shrink to less than half."""
+    """Whether the first bytes of the tensor compress to less than half their size."""
     sample = next(_chunks(tensor))[:_SAMPLE]
     return len(zlib.compress(sample, 1)) < len(sample) / 2
 
@@ -149,11 +149,11 @@ class _File:
 
 
 def write_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Puts a whole file in the place of another one, in one step that survives a power failure.
+    """Writes or replaces a file atomically and durably (also across a power failure).
 
     Args:
-        path (path-like): the file; its directory must be there.
-        data (bytes): what it holds.
+        path (path-like): the file; its directory must exist.
+        data (bytes): its content.
 
     Examples:
         >>> import pathlib, tempfile
@@ -178,7 +178,7 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes renames within a directory survive a power failure."""
+    """Makes renames within a directory durable (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -195,23 +195,22 @@ def save_state(
 ) -> dict[Hashable, SavedSegment]:
     """Saves nested dictionaries of tensors and plain values into a directory, atomically.
 
-    Large tensors go to a file each, small ones share one. They are new files; ``state.json`` is then replaced in one
-    step and the old files are removed. Whenever the process is killed, the directory contains one complete state, old
-    or new. Size and checksum of every file are in ``state.json``, and so is its own.
+    Each large tensor has a file of its own; small ones share one. The files are written first, then ``state.json`` is
+    replaced atomically, then old files are removed. If the process is killed at any time, the directory contains one
+    complete state, old or new. ``state.json`` has size and checksum of every file, and its own checksum.
 
     Args:
-        path (path-like): the directory; made if need be.
+        path (path-like): the directory; created if missing.
         state (dict): nested dictionaries with string keys, of tensors, numbers, strings, booleans,
             ``None`` and lists of those.
 
     Keyword Args:
-        compress (bool, optional): write large tensors that shrink well (images of grid environments: to a
-            thirtieth) with zlib's fastest level, which takes no longer than a disk. Default: ``False``.
-        reuse (Mapping, optional): segments of another state by their marks, whose files serve for those of this one
-            that have the same: by a hard link, or by a copy where the file system has none. The files of both are then
-            one, so that what damages it damages both: the other state should be one that is about to be removed. A
-            file that is not as it was written does not serve; up to 64 MB are read again for that, of more a random
-            part. Default: none.
+        compress (bool, optional): compress large tensors that compress well (images of grid environments: to a
+            thirtieth) with zlib's fastest level, which is as fast as a disk. Default: ``False``.
+        reuse (Mapping, optional): segments of another state by their marks. Segments of this state with the same mark
+            reuse their files, by a hard link or, if the file system has none, by a copy. Damage to a linked file
+            affects both states, so the other state should be one that will be removed. Files are verified before
+            reuse: up to 64 MB are read again, of larger ones a random part. Default: none.
 
     Returns:
         The segments of the state by their marks, for the ``reuse`` of another one.
@@ -280,7 +279,7 @@ def save_state(
     finally:
         files[small] = shared.close()
     payload = json.dumps({"files": files, "tree": tree}, allow_nan=False).encode()
-    # The files have their names before the index has its own.
+    # The files are renamed before the index.
     sync_directory(directory)
     write_file(directory / _INDEX, _framed(payload))
     # A new directory is an entry of its parent.
@@ -308,7 +307,7 @@ def _write_segment(path: Path, segment: Segment, compress: bool) -> SavedSegment
 
 
 def _serves(segment: SavedSegment, directory: Path, read: bool) -> bool:
-    """Gives a segment's file a name in another directory, if it is as it was written."""
+    """Links a segment's file into another directory, if it is unchanged."""
     target = directory / segment.path.name
     try:
         if segment.path.stat().st_size != segment.facts["bytes"]:
@@ -335,7 +334,7 @@ def _link(segment: SavedSegment, target: Path) -> None:
 
 
 def _framed(payload: bytes) -> bytes:
-    """The index as a JSON document that holds the checksum of its own bytes."""
+    """The index as a JSON document that contains the checksum of its own bytes."""
     head = json.dumps({"format": _FORMAT, "crc32": f"{zlib.crc32(payload):08x}"})
     return b'%s, "state": %s}\n' % (head[:-1].encode(), payload)
 
@@ -346,7 +345,7 @@ def _read_index(path: Path) -> Any:
     data = path.read_bytes()
     start, end = len(_framed(b"")) - len(b"}\n"), -len(b"}\n")
     payload = data[start:end]
-    # Byte for byte: not only what changes the meaning of the JSON is damage.
+    # Compared as bytes: changes that keep the meaning of the JSON are damage too.
     if _framed(payload) != data:
         if _FORMAT.encode() not in data[:start]:
             raise ValueError(f"{path} is not a state saved by torchrl_dceo, or it is damaged.")
@@ -357,9 +356,9 @@ def _read_index(path: Path) -> Any:
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Loads what :func:`save_state` saved; checks size and checksum of every file.
 
-    Large tensors that were not compressed are mapped from their files, not read into memory, and the
-    mapping is private: changing them does not change the files. A manipulated index raises an error: one that
-    names files outside the directory, places outside a file, or more bytes than a file can hold.
+    Large tensors that were not compressed are memory-mapped from their files. The mapping is private: changing the
+    tensors does not change the files. An index that refers to files outside the directory, to offsets outside a file
+    or to impossible sizes raises an error.
 
     Args:
         path (path-like): the directory.
@@ -370,9 +369,9 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         return _load(directory)
     except (KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
-        # Its checksums hold, but it is not what save_state writes.
+        # The checksum is right, but save_state did not write it.
         raise ValueError(
-            f"The saved state is damaged: {directory / _INDEX} cannot be understood "
+            f"The saved state is damaged: {directory / _INDEX} cannot be read "
             f"({type(error).__name__}: {error})."
         ) from None
 
@@ -380,10 +379,11 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _load(directory: Path) -> dict[str, Any]:
     index = _read_index(directory / _INDEX)
     for name in index["files"]:
-        # Also a link that leads out of the directory.
+        # Also excludes links to other directories.
         if name != Path(name).name or (directory / name).is_symlink():
             raise ValueError(
-                f"The saved state is damaged: {directory / _INDEX} names {name!r}, no file of its directory."
+                f"The saved state is damaged: {directory / _INDEX} names {name!r}, which is not a file in "
+                "its directory."
             )
     files = {name: _read(directory / name, facts) for name, facts in index["files"].items()}
 
@@ -400,7 +400,7 @@ def _load(directory: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, facts: dict[str, int]) -> np.ndarray:
-    """The bytes of a file, which must be those that were written."""
+    """The bytes of a file, after checking size and checksum."""
     size = facts["bytes"]
     if not path.is_file() or path.stat().st_size != size:
         raise ValueError(f"The saved state is damaged: {path} does not have its {size} bytes.")
@@ -420,7 +420,7 @@ def _tensor(data: np.ndarray, node: dict[str, Any]) -> Tensor:
     length = node.get("packed", len(data) - offset if type(offset) is int else offset)
     numbers = [*dimensions, offset, length]
     if not isinstance(dtype, torch.dtype) or any(type(n) is not int or n < 0 for n in numbers):
-        raise ValueError(f"The saved state is damaged: it holds no tensor of the kind {node}.")
+        raise ValueError(f"The saved state is damaged: it contains no tensor of the kind {node}.")
     size = math.prod(dimensions) * dtype.itemsize
     held = length * _MOST_PACKED if node["zlib"] else length
     if size > held or offset + length > len(data):
@@ -438,12 +438,12 @@ def _tensor(data: np.ndarray, node: dict[str, Any]) -> Tensor:
 
 
 def _unpacked(packed: np.ndarray, size: int) -> np.ndarray:
-    """The bytes before compression, without a second copy of all of them, and never more than there should be."""
+    """Decompresses in place, without a second copy, and never more than the expected number of bytes."""
     data, filled, unpacker = np.empty(size, dtype=np.uint8), 0, zlib.decompressobj()
     for start in range(0, len(packed), _SAMPLE):
         pending: Any = packed[start : start + _SAMPLE].data
         while True:
-            # One byte more than fits shows that there are too many.
+            # Asking for one extra byte detects data that is too long.
             most = min(_CHUNK, size - filled + 1)
             try:
                 piece = np.frombuffer(unpacker.decompress(pending, most), dtype=np.uint8)

@@ -25,31 +25,31 @@ _MOST_SEGMENTS = 256
 
 
 class NStepReplayBuffer(TensorDictReplayBuffer):
-    """A TorchRL buffer of single steps that gives n-step transitions.
+    """A TorchRL buffer of single steps that returns n-step transitions.
 
-    Build it with :func:`~torchrl_dceo.data.make_replay_buffer`, which describes what it stores and returns. Everything
-    of :class:`~torchrl.data.TensorDictReplayBuffer` works (``extend``, ``sample``, iteration, ``append_transform``,
-    ``update_tensordict_priority``, ``empty``, ...), apart from prefetching. Beyond it:
+    Build it with :func:`~torchrl_dceo.data.make_replay_buffer`, which documents what it stores and returns. It supports
+    the interface of :class:`~torchrl.data.TensorDictReplayBuffer` (``extend``, ``sample``, iteration,
+    ``append_transform``, ``update_tensordict_priority``, ``empty``, ...) except prefetching. In addition:
 
-    - :meth:`sample_uniform` draws uniformly, whatever the sampler; with ``uniform_key`` every sample brings such a
-      batch along;
-    - :meth:`sample_distinct` draws every distinct observation alike, if the buffer was built for it;
-    - :meth:`transitions` reads the transitions at given rows;
-    - :attr:`n_steps` and :attr:`gamma` may be changed at any time;
-    - ``len`` is the number of transitions that can be sampled now;
+    - :meth:`sample_uniform` samples uniformly, for any sampler; with ``uniform_key`` every sample includes such a
+      batch;
+    - :meth:`sample_distinct` samples uniformly over distinct observations, if the buffer was built for it;
+    - :meth:`transitions` returns the transitions at given rows;
+    - :attr:`n_steps` and :attr:`gamma` can be changed at any time;
+    - ``len`` is the number of transitions that can be sampled;
     - ``rb[rows]`` and ``rb.storage[rows]`` are the raw rows;
     - :meth:`dumps` writes raw bytes and JSON, no pickle.
 
     Args:
-        reader (NStepReader): makes the transitions.
+        reader (NStepReader): builds the transitions.
         uniform (UniformStepSampler): the sampler of :meth:`sample_uniform`.
-        uniform_key (str, optional): under which samples hold a second, uniform batch. Default: none.
-        uniform_measure (str, optional): over what that batch is uniform, ``"visits"`` or ``"distinct"``. Default:
-            ``"visits"``.
+        uniform_key (str, optional): the key of a second, uniform batch in every sample. Default: none.
+        uniform_measure (str, optional): uniform over rows (``"visits"``) or distinct observations (``"distinct"``).
+            Default: ``"visits"``.
         distinct (DistinctSampler, optional): the sampler of :meth:`sample_distinct`; it may be the buffer's own.
             Default: none.
-        observation_hash (callable, optional): which observations are the same, for ``distinct``. Default: their bytes.
-        kwargs: what :class:`~torchrl.data.TensorDictReplayBuffer` takes.
+        observation_hash (callable, optional): the hash of observations for ``distinct``. Default: of their bytes.
+        kwargs: the arguments of :class:`~torchrl.data.TensorDictReplayBuffer`.
 
     Examples:
         >>> from torchrl_dceo.data import make_replay_buffer
@@ -126,10 +126,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         """Adds the steps of a collector's batch.
 
         Args:
-            tensordicts (TensorDictBase): ``[*E, T]``: environments first, time last. Successive
-                batches continue each other.
-            streams (sequence of int, optional): the streams of a batch that holds only some of the
-                environments, as from one worker of an asynchronous collector. Default: all.
+            tensordicts (TensorDictBase): ``[*E, T]``: environments first, time last. A batch
+                continues the previous one.
+            streams (sequence of int, optional): the streams of a batch from only some of the
+                environments, e.g. from one worker of an asynchronous collector. Default: all.
             update_priority (bool, optional): whether an entry named as the buffer's
                 ``priority_key`` sets the priority of the steps. Defaults to ``True``.
 
@@ -156,7 +156,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         return rows
 
     def _hashes(self, data: TensorDictBase) -> Tensor:
-        """What the observations of a batch are, one number each: of the whole stack where frames are stacked."""
+        """The hashes of a batch's observations; with stacked frames, of the whole stack."""
         found = []
         for key in self._reader.columns.observations:
             value = data.get(key)
@@ -196,16 +196,15 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def sample_uniform(self, batch_size: int | None = None) -> TensorDictBase:
         """Draws a batch uniformly from all transitions, also from a prioritized buffer.
 
-        The Laplacian's objectives assume uniform samples. No importance weight is set. With a uniform
+        The Laplacian's objectives assume uniform sampling. No importance weight is set. With a uniform
         sampler it is the same as :meth:`sample`.
         """
         return self._drawn_by(self._uniform, batch_size)
 
     def sample_distinct(self, batch_size: int | None = None) -> TensorDictBase:
-        """Draws a batch in which every distinct observation has the same chance, however often it was stored.
+        """Draws a batch uniformly over distinct observations, then uniformly over the rows of each.
 
-        Of its rows each is as likely as the others. Needs ``sampler="distinct"`` or ``uniform_measure="distinct"``. No
-        importance weight is set.
+        Needs ``sampler="distinct"`` or ``uniform_measure="distinct"``. No importance weight is set.
         """
         if self._distinct is None:
             raise RuntimeError(
@@ -216,7 +215,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
 
     @property
     def num_distinct(self) -> int:
-        """How many distinct observations there are to draw from."""
+        """The number of distinct observations that can be sampled."""
         if self._distinct is None:
             raise RuntimeError(
                 "The buffer does not count distinct observations: build it with "
@@ -255,7 +254,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             return self._transform(data)
 
     def empty(self, empty_write_count: bool = True) -> None:
-        """Forgets all steps. Memory, settings and generators stay as they are."""
+        """Removes all steps. Memory, settings and generators are unchanged."""
         with self._replay_lock, self._write_lock:
             self._writer._empty(empty_write_count=empty_write_count)
             self._sampler._empty()
@@ -265,7 +264,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
 
     @property
     def _second_distinct(self) -> DistinctSampler | None:
-        """The distinct draw, where it is another than the buffer's own."""
+        """The distinct sampler, if it is not the buffer's own sampler."""
         return None if self._distinct is self._sampler else self._distinct
 
     def _layout(self) -> dict[str, Any]:
@@ -279,7 +278,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         }
 
     def _segments(self, rows: dict[str, Tensor], filled: int) -> list[Segment]:
-        """The rows in parts that are the same from one checkpoint to the next, save those that were written."""
+        """The rows in segments, of which only those written since change from one checkpoint to the next."""
         ring, storage = self._reader.ring, self._writer.storage
         row = sum(value[:, :1].nbytes for value in rows.values())  # of all streams
         target = max(_SEGMENT, row * ring.rows_per_stream // _MOST_SEGMENTS)
@@ -300,7 +299,7 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             key if isinstance(key, str) else ".".join(key): value.unflatten(0, shape)[:, :filled]
             for key, value in self._writer.tensors.items()
         }
-        # Streams fill unevenly: what a shorter one has not written yet is whatever memory held.
+        # Streams fill unevenly: rows that a shorter one has not written contain uninitialised memory.
         for stream in (ring.head < filled).nonzero()[0]:
             for value in rows.values():
                 value[stream, ring.head[stream] :] = 0
@@ -322,10 +321,10 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
         """The whole state: nested dictionaries of plain values and of tensors.
 
         Keyword Args:
-            copy (bool, optional): ``False`` for the tensors themselves instead of copies, which need no further
-                memory but are only good until the next step is written. Default: ``True``.
-            segments (bool, optional): give the rows in parts, so that those that stay as they are need not be written
-                again (:class:`~torchrl_dceo.data.persistence.Segment`). Default: ``False``.
+            copy (bool, optional): ``False`` returns the tensors themselves, without copies; they are valid until the
+                next step is written. Default: ``True``.
+            segments (bool, optional): return the rows in segments, so that unchanged ones need not be written again
+                (:class:`~torchrl_dceo.data.persistence.Segment`). Default: ``False``.
         """
         with self._replay_lock, self._write_lock:
             views = self._views(segments)
@@ -376,8 +375,8 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
     def dumps(self, path: str | os.PathLike[str]) -> None:
         """Saves the buffer into a directory, as raw bytes and JSON.
 
-        Only the part of the rings that has been written is saved. A directory that is saved into
-        again holds a whole state at any time, the old or the new one.
+        Only rows that have been written are saved. Saving again into the same directory is atomic: it
+        contains a complete state, old or new, at any time.
         """
         with self._replay_lock, self._write_lock:
             save_state(path, self._views())

@@ -1,4 +1,4 @@
-"""Where the rows of a replay buffer lie: one ring per stream of experience."""
+"""The ring buffers of a replay buffer's rows: one ring per stream of experience."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _HISTORIES = itertools.count()
 
 
 class RingUpdate(NamedTuple):
-    """What one call of :meth:`StreamRing.advance` did.
+    """The result of :meth:`StreamRing.advance`.
 
     Attributes:
         rows: the row of each new step, ``[S, T]``.
         final_rows: the rows of the final observations, one per true entry of ``ends`` (row-major).
-        changed: rows that began or ceased to be sampleable; it may name a row that stays as it was.
+        changed: rows that can now, or can no longer, be sampled; it may include unchanged rows.
         live: whether each of ``changed`` can be sampled now.
     """
 
@@ -37,24 +37,24 @@ class RingUpdate(NamedTuple):
 class StreamRing:
     """Book-keeping of ``num_streams`` rings of rows, each with its own write head.
 
-    A stream is the experience of one environment. Its rows hold the states it went through, in
-    order: row ``r + 1`` is the state after row ``r``. Where an episode ends, a *final* row holds the
-    last observation; nothing was done there, so it is never sampled. Final rows make the streams
-    advance unevenly, hence a head for each.
+    A stream is the experience of one environment. Its rows are consecutive states: row ``r + 1`` is
+    the state after row ``r``. At the end of an episode a *final* row stores the last observation; it
+    has no action, so it is never sampled. Because of final rows the streams advance unevenly, so
+    each has its own head.
 
-    A row can be sampled if it is a step (not final), is not the newest row of its stream (whose
-    successor is not yet there), and, with stacked frames, if the frames before it are still there.
-    The rows that can be sampled are always a contiguous range of the steps of a stream, so that a
-    uniform draw is index arithmetic: exact, and without rejection.
+    A row can be sampled if it is a step (not final), if it is not the newest row of its stream
+    (whose successor is unknown), and, with stacked frames, if the previous frames are still stored.
+    The rows that can be sampled are always a contiguous range of the steps of a stream, so uniform
+    sampling is exact index arithmetic without rejection.
 
-    All of it is arithmetic on a few small arrays of the CPU, where a NumPy call costs a fraction of a
-    torch call; hence NumPy inside, tensors outside.
+    The arrays are small and on the CPU, where NumPy calls are much cheaper than torch calls. Hence
+    NumPy inside, tensors outside.
 
     Args:
         rows_per_stream (int): the length of each ring.
         num_streams (int, optional): the number of rings. Defaults to ``1``.
-        frame_stack (int, optional): how many rows back (itself included) a state reaches within its
-            episode. Defaults to ``1``.
+        frame_stack (int, optional): the number of rows, its own included, that a state depends on
+            within its episode. Defaults to ``1``.
 
     Examples:
         >>> import torch
@@ -82,17 +82,17 @@ class StreamRing:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all rows."""
+        """Removes all rows."""
         self._history = next(_HISTORIES)
         streams, rows = self.num_streams, self.num_streams * self.rows_per_stream
-        # Rows and steps are counted from the first one ever written; the ring takes them modulo its length.
+        # Rows and steps are counted from the first one ever written; positions are modulo the ring's length.
         self.head = np.zeros(streams, dtype=np.int64)  # rows written
         self.steps = np.zeros(streams, dtype=np.int64)  # steps written
         self.oldest = np.zeros(streams, dtype=np.int64)  # the oldest step still there
         self.first = np.zeros(streams, dtype=np.int64)  # the oldest step with all its frames
         self.open = np.zeros(streams, dtype=np.bool_)  # whether the newest row is a step
         self.next_age = np.zeros(streams, dtype=np.int64)  # the age of the row to come
-        # A row never written counts as final: it is not a step.
+        # Rows that were never written count as final: they are not steps.
         self.final = np.ones(rows, dtype=np.bool_)
         # Rows since the start of the episode, as far as the stack reaches.
         self.age = np.zeros(rows if self.frame_stack > 1 else 0, dtype=np.uint8)
@@ -108,8 +108,8 @@ class StreamRing:
     def lead_in(self, streams: npt.NDArray) -> Tensor:
         """Reserves rows for the older frames of the first observation of empty ``streams``.
 
-        A buffer may join an episode under way, whose first stack shows frames that have no row of
-        their own.
+        A buffer may start in the middle of an episode, where the first stack contains frames without
+        a row.
 
         Returns:
             The rows ``[S, frame_stack - 1]``, oldest frame first; they are never sampled.
@@ -126,12 +126,12 @@ class StreamRing:
         starts: Tensor | npt.NDArray | None = None,
         streams: npt.NDArray | None = None,
     ) -> RingUpdate:
-        """Makes room for ``T`` further steps of each stream and moves the heads.
+        """Reserves rows for the next ``T`` steps of each stream and advances the heads.
 
         Args:
             ends (Tensor or array): whether an episode ends with the step, bool ``[S, T]``.
             starts (Tensor or array, optional): whether an episode starts with the step, bool ``[S, T]``. Only
-                needed to notice an episode that was abandoned without having ended.
+                needed to detect interrupted episodes (a reset without an end).
             streams (array, optional): the streams of the batch, int64 ``[S]``. Default: all.
 
         Returns:
@@ -145,8 +145,8 @@ class StreamRing:
         was_open = self.open[sel].copy()
         newest = base + (head - 1) % length
         if starts is not None:
-            # Abandoned between two batches: the newest row never gets a successor. What it did is
-            # lost, but as a state it still ends the episode.
+            # Interrupted between two batches: the newest row never gets a successor. Its action is
+            # lost, but it is still the last state of the episode.
             cut = np.asarray(starts)[:, 0] & was_open
             self.final[newest] |= cut
             was_open &= ~cut
@@ -156,7 +156,7 @@ class StreamRing:
         rows = base[:, None] + virtual % length
         final_rows = (base[:, None] + (virtual + 1) % length)[end]
 
-        # Steps that the head runs over.
+        # Steps that are overwritten.
         dropped = (~self.final[rows]).sum(1)
         if final_rows.size:
             run_over = np.zeros(end.shape, dtype=np.int64)
@@ -190,7 +190,7 @@ class StreamRing:
         return RingUpdate(*map(torch.from_numpy, (rows, final_rows, changed_rows, all_live)))
 
     def _is_plain(self, end: npt.NDArray, starts: Tensor | npt.NDArray | None) -> bool:
-        """Whether every stream continues in rows that were never written."""
+        """Whether the next rows of every stream were never written."""
         return (
             self.frame_stack == 1
             and not end.any()
@@ -200,7 +200,7 @@ class StreamRing:
         )
 
     def _append(self, time: int) -> RingUpdate:
-        """:meth:`advance` where it is plain: nothing to drop, to close or to wrap around."""
+        """:meth:`advance` in the simple case: no row is overwritten, no episode ends, no head wraps around."""
         streams = self.num_streams
         newest = self._base + (self.head - 1)
         following = np.arange(time)
@@ -266,7 +266,7 @@ class StreamRing:
         Returns:
             The rows ``[B, n_steps + 1]`` of :math:`s_t, s_{t+1}, \dots`, and m ``[B, 1]``, the number
             of steps until the episode's last observation or the newest row, at most ``n_steps``.
-            Rows after the m-th have nothing to do with the window.
+            Rows after the m-th do not belong to the window.
         """
         length, row = self.rows_per_stream, index.numpy()
         stream = row // length
@@ -274,7 +274,7 @@ class StreamRing:
         place = row - base
         ahead = np.arange(n_steps + 1)
         rows = (place[:, None] + ahead) % length + base[:, None]
-        # Behind the newest row lies the past.
+        # The rows after the newest one are old.
         to_newest = (self.head[stream] - 1 - place) % length
         stop = self.final[rows[:, 1:]] | (ahead[1:] >= to_newest[:, None])
         stop[:, -1] = True
@@ -283,7 +283,7 @@ class StreamRing:
     def frames(self, rows: npt.NDArray) -> npt.NDArray:
         """The rows ``[K, frame_stack]`` of the frames of the states at ``rows``, oldest first.
 
-        Before its first frame an episode shows that frame again, as after a reset.
+        Before the first frame of an episode that frame is repeated, as after a reset.
         """
         length = self.rows_per_stream
         base = (rows // length * length)[:, None]
@@ -291,10 +291,10 @@ class StreamRing:
         return (rows[:, None] - base - back) % length + base
 
     def mark(self, start: int, stop: int) -> Hashable:
-        """Stands for what the rows ``start`` to ``stop`` of all streams hold: equal as long as none is written.
+        """Identifies the content of the rows ``start`` to ``stop`` of all streams: equal until one is written.
 
-        Rows are written in order and not changed before the head comes round again, so that how many were ever written
-        into a range says which they are, until the ring is cleared or loaded.
+        Rows are written in order and not changed until the head wraps around. So the number of rows ever written into
+        a range identifies them, until the ring is cleared or loaded.
         """
         rounds, place = np.divmod(self.head, self.rows_per_stream)
         written = rounds * (stop - start) + np.clip(place - start, 0, stop - start)

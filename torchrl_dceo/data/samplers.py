@@ -25,11 +25,11 @@ __all__ = [
 class SumTree:
     """Draws leaves with probability proportional to their weight.
 
-    A binary tree over a million leaves has twenty levels, and on small batches every level costs a
-    handful of calls. A node here has ``fan_out`` children instead, whose running sums are searched
-    at once, so that four levels serve a million leaves. Inner nodes are always recomputed from
-    their children, never corrected by a difference: rounding errors do not pile up. The arrays are
-    small and on the CPU, where NumPy calls are cheaper than torch's.
+    A binary tree over a million leaves has twenty levels, and for small batches each level costs
+    several calls. Here a node has ``fan_out`` children, whose running sums are searched in one call,
+    so a million leaves need four levels. Inner nodes are recomputed from their children, so rounding
+    errors do not accumulate. The arrays are small and on the CPU, where NumPy calls are cheaper than
+    torch's.
 
     Args:
         size (int): the number of leaves.
@@ -53,7 +53,7 @@ class SumTree:
             raise ValueError(f"fan_out must be at least 2, got {fan_out}.")
         self.size = size
         self.fan_out = fan_out
-        # Leaves first, the root's children last; each level is a table of whole families of children.
+        # Leaves first, the root's children last; each row of a level's table is the children of one node.
         self._levels: list[npt.NDArray[np.float64]] = []
         families = size
         while families > 1 or not self._levels:
@@ -75,7 +75,7 @@ class SumTree:
         return torch.from_numpy(self._levels[0].reshape(-1)[index.numpy()])
 
     def set(self, index: Tensor | npt.NDArray, weight: Tensor | npt.NDArray) -> None:
-        """Sets leaves; of several weights for one leaf the largest counts.
+        """Sets the weights of leaves; of several weights for one leaf the largest is used.
 
         Args:
             index (Tensor or array): the leaves, int64 ``[K]``.
@@ -102,7 +102,7 @@ class SumTree:
     def find(self, mass: Tensor) -> Tensor:
         """The leaves at which the running sum of the weights first exceeds ``mass``.
 
-        A leaf of weight zero is never found, whatever rounding does.
+        A leaf of weight zero is never returned, even with rounding errors.
 
         Args:
             mass (Tensor): float64 in ``[0, total)``, ``[K]``.
@@ -115,7 +115,7 @@ class SumTree:
             # A node and the running sum of its children may differ in the last bit.
             rest = np.minimum(rest, np.nextafter(running[:, -1:], 0.0))
             child = (running > rest).argmax(1)
-            # The sum before the first child is 0, that before another one is the running sum of its elder.
+            # The sum before the first child is 0, before any other the running sum of the previous child.
             rest = rest - (running[item, child - 1] * (child > 0))[:, None]
             node = node * self.fan_out + child
         return torch.from_numpy(node)
@@ -125,7 +125,7 @@ class SumTree:
         return [torch.from_numpy(level.copy()) for level in self._levels]
 
     def load(self, state: list[Tensor]) -> None:
-        """Restores what :meth:`state` gave, from a tree of the same shape."""
+        """Restores the result of :meth:`state` of a tree of the same shape."""
         for level, saved in zip(self._levels, state, strict=True):
             level[:] = saved.numpy()
 
@@ -136,13 +136,13 @@ class _Seeded(Sampler):
     _generator: torch.Generator
 
     def _seed(self, seed: int | None) -> None:
-        # Without a seed, one is drawn from the global generator: `torch.manual_seed` governs it.
+        # Without a seed, one is drawn from the global generator, so that `torch.manual_seed` controls it.
         seed = int(torch.randint(2**62, ())) if seed is None else seed
         self._generator = torch.Generator().manual_seed(seed)
 
     @property
     def generator(self) -> torch.Generator:
-        """The generator in use: that of the buffer, if it was given one, else the sampler's own."""
+        """The generator in use: the buffer's, if it has one, else the sampler's own."""
         return self._generator if self._rng is None else self._rng
 
     def dumps(self, path: Any) -> None:
@@ -168,10 +168,10 @@ class _Seeded(Sampler):
 class UniformStepSampler(_Seeded):
     """Draws uniformly, with replacement, from all rows of a ring that can be sampled.
 
-    Exactly uniform over the steps of all streams, also when these hold different numbers of steps.
+    Exactly uniform over the steps of all streams, also if these have different numbers of steps.
 
     Args:
-        ring (StreamRing): where the rows lie.
+        ring (StreamRing): the positions of the rows.
         seed (int, optional): seed of its generator. Default: drawn from torch's global one.
 
     Examples:
@@ -192,8 +192,8 @@ class UniformStepSampler(_Seeded):
         """Draws ``batch_size`` rows."""
         if not self.ring.size:
             raise RuntimeError(
-                "The replay buffer holds no transition that can be sampled: a step can be sampled once "
-                "the step after it has been written, or its episode has ended."
+                "The replay buffer contains no transition that can be sampled: a step can be sampled once "
+                "the next step has been written or its episode has ended."
             )
         return self.ring.draw(batch_size, self.generator), {}
 
@@ -212,7 +212,7 @@ class UniformStepSampler(_Seeded):
         self.generator.set_state(state_dict["generator"].clone())
 
 
-# TorchRL's buffers pass priorities on to subclasses of its PrioritizedSampler alone. Nothing of that class
+# TorchRL's buffers pass priorities only to subclasses of its PrioritizedSampler. Nothing of that class
 # is used: its trees need a compiled extension, which 0.14.1 cannot load with torch 2.13.0.
 class SumTreeSampler(_Seeded, PrioritizedSampler):
     r"""Prioritized sampling (`Schaul et al., 2016 <https://arxiv.org/abs/1511.05952>`_), vectorised.
@@ -278,13 +278,13 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
 
     def _empty(self) -> None:
         self._tree = SumTree(self._max_capacity)
-        # Rows that must not be drawn, whatever priority a late update gives them.
+        # Rows that must not be drawn, even if a late update sets their priority.
         self._barred = np.zeros(self._max_capacity, dtype=np.bool_)
         self._largest = 1.0
 
     @property
     def device(self) -> torch.device:
-        """Where the tree lies: always on the CPU."""
+        """The device of the tree: always the CPU."""
         return torch.device("cpu")
 
     @property
@@ -332,13 +332,12 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
         return int(self._tree.total > 0.0)
 
     def set_live(self, index: Tensor, live: Tensor) -> None:
-        """Tells which rows can be drawn.
+        """Sets which rows can be drawn.
 
         Args:
             index (Tensor): rows, int64 ``[K]``.
-            live (Tensor): bool ``[K]``. Where true, the row gets the priority of a new one. Where
-                false, it is not drawn, nor do later updates of its priority count, until it is
-                set live again.
+            live (Tensor): bool ``[K]``. If true, the row gets the priority of a new one. If false, it
+                is not drawn and updates of its priority are ignored, until it is set live again.
         """
         row, alive = index.numpy(), live.numpy()
         self._barred[row] = ~alive
@@ -361,11 +360,11 @@ class SumTreeSampler(_Seeded, PrioritizedSampler):
     def update_priority(
         self, index: int | Tensor, priority: float | Tensor, *, storage: Storage | None = None
     ) -> None:
-        """Sets priorities; of several for one row the largest counts.
+        """Sets priorities; of several for one row the largest is used.
 
         Args:
-            index (int or Tensor): rows. Negative ones are left out, as in TorchRL.
-            priority (float or Tensor): one priority for all, or one each; non-negative and finite.
+            index (int or Tensor): rows. Negative ones are ignored, as in TorchRL.
+            priority (float or Tensor): one priority for all rows, or one per row; non-negative and finite.
             storage (Storage, optional): unused.
         """
         index = torch.as_tensor(index, dtype=torch.int64)

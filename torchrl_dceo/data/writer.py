@@ -1,4 +1,4 @@
-"""Storage and writer: steps of parallel environments into rows, every frame once."""
+"""Storage and writer: write the steps of parallel environments into rows, every frame once."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ __all__ = ["RowStorage", "StreamWriter"]
 class RowStorage(Storage):
     """Rows of several columns, each column one tensor on the CPU.
 
-    TorchRL's storages give rows; a transition here takes the rewards of n rows, the observations of three and the
-    actions of one, so the columns are public, :attr:`tensors`. They are reserved at the first write and cost memory
-    only as they are written: rows that are never reached are free.
+    TorchRL's storages return rows. A transition here needs the rewards of n rows, the observations of three and the
+    action of one, so the columns are public: :attr:`tensors`. They are allocated at the first write; rows that are
+    never written need no memory.
 
     Args:
         max_size (int): the number of rows.
 
     Keyword Args:
         in_files (bool, optional): whether columns are mapped from files. Default: ``False``.
-        scratch_dir (path-like, optional): where those files are. Default: temporary ones.
+        scratch_dir (path-like, optional): the directory of these files. Default: a temporary one.
 
     Examples:
         >>> import torch
@@ -63,7 +63,7 @@ class RowStorage(Storage):
         self._maps: list[MemoryMappedTensor] = []  # what keeps the mappings open
 
     def allocate(self, rows: dict[NestedKey, Tensor]) -> None:
-        """Reserves the columns after an example of their rows, ``[K, ...]`` each."""
+        """Allocates the columns from an example of their rows, ``[K, ...]`` each."""
         for key, value in rows.items():
             shape = torch.Size([self.max_size, *value.shape[1:]])
             if not self.in_files:
@@ -74,7 +74,7 @@ class RowStorage(Storage):
                 self.scratch_dir.mkdir(parents=True, exist_ok=True)
                 name = key if isinstance(key, str) else ".".join(key)
                 file = str(self.scratch_dir / f"{name}.memmap")
-            # A run that is resumed finds its files, and writes them again from its checkpoint.
+            # The files of a resumed run exist; they are overwritten from its checkpoint.
             mapped = MemoryMappedTensor.empty(
                 shape, dtype=value.dtype, filename=file, existsok=True
             )
@@ -101,7 +101,7 @@ class RowStorage(Storage):
     def get(self, index: int | Sequence[int] | slice | Tensor) -> TensorDict:
         """Reads rows."""
         if not self.tensors:
-            raise RuntimeError("The storage holds no row yet: write one first.")
+            raise RuntimeError("The storage has no row yet: write one first.")
         rows = {key: value[index] for key, value in self.tensors.items()}
         key, first = next(iter(rows.items()))
         dims = first.ndim - (self.tensors[key].ndim - 1)
@@ -111,11 +111,11 @@ class RowStorage(Storage):
         return out
 
     def __len__(self) -> int:
-        # Streams fill their regions side by side, so all rows can be addressed from the first write on.
+        # Each stream fills its own region, so all rows can be addressed after the first write.
         return self.max_size if self.tensors else 0
 
     def state_dict(self) -> dict[str, Any]:
-        """All rows; a buffer saves those that were written only."""
+        """All rows; a buffer saves only those that were written."""
         return {
             key if isinstance(key, str) else ".".join(key): v for key, v in self.tensors.items()
         }
@@ -135,21 +135,21 @@ class RowStorage(Storage):
         self.load_state_dict(load_state(path))
 
     def _empty(self) -> None:
-        """Rows stay reserved; which of them count is known to the ring."""
+        """Does nothing: rows stay allocated, and the ring tracks which are valid."""
 
 
 class StreamWriter(Writer):
-    """Writes batches of steps ``[*E, T]`` (environments first, time last), one stream an environment.
+    """Writes batches of steps ``[*E, T]`` (environments first, time last), one stream per environment.
 
-    A row holds the root entries of a step and its reward and end flags. ``("next", <observation>)``
-    is not stored, since it is the next row's observation; only where an episode ends, it gets a row
-    of its own. Built by :func:`~torchrl_dceo.data.make_replay_buffer`.
+    A row contains the root entries of a step and its reward and end flags. ``("next", <observation>)``
+    is not stored, since it is the next row's observation; only at the end of an episode it gets a
+    row of its own. Built by :func:`~torchrl_dceo.data.make_replay_buffer`.
 
     Args:
-        ring (StreamRing): where the rows lie.
-        columns (Columns): which entries are stored.
+        ring (StreamRing): the positions of the rows.
+        columns (Columns): the stored entries.
         init_key (NestedKey, optional): marks the first step of an episode; used if present, to
-            notice episodes that were abandoned (a reset without an end). Defaults to ``"is_init"``.
+            detect interrupted episodes (a reset without an end). Defaults to ``"is_init"``.
 
     Examples:
         >>> from torchrl_dceo.data import make_replay_buffer
@@ -194,9 +194,9 @@ class StreamWriter(Writer):
         """Writes ``T`` steps of every environment and returns their rows, in the shape of ``data``.
 
         Args:
-            data (TensorDictBase): steps as a collector gives them, ``[*E, T]``.
-            streams (sequence of int, optional): the streams to which the environments belong, for
-                a batch that holds only some of them. Default: all, in order.
+            data (TensorDictBase): steps in the layout of a collector, ``[*E, T]``.
+            streams (sequence of int, optional): the streams of the environments, for a batch that
+                contains only some of them. Default: all, in order.
         """
         ring = self.ring
         which = None if streams is None else self._check_streams(streams)
@@ -208,7 +208,7 @@ class StreamWriter(Writer):
         starts = data.get(self.init_key, None)
         if starts is not None:
             starts = starts.cpu().reshape(num, time).numpy()
-            # An episode abandoned within the batch: its last observation is at hand, so keep it.
+            # An episode interrupted within the batch: its last observation is known, so it is kept.
             ends = ends.copy()
             ends[:, :-1] |= starts[:, 1:]
         root = self._root_rows(data, following, num * time)
@@ -272,7 +272,7 @@ class StreamWriter(Writer):
             self.tensors[key][rows] = self.columns.older_frames(first).flatten(0, 1)
 
     def _clear_rest(self, rows: Tensor, written: Collection[NestedKey]) -> None:
-        # Never read, but saved: equal buffers must not differ in what memory held before.
+        # Never read, but saved: equal buffers must be equal in all bytes.
         for key, held in self.tensors.items():
             if key not in written:
                 held.index_fill_(0, rows, 0)
@@ -293,8 +293,8 @@ class StreamWriter(Writer):
             )
         if not 1 <= data.shape[-1] <= self.ring.max_steps:
             raise ValueError(
-                f"A batch of {data.shape[-1]} steps a stream does not fit a ring of "
-                f"{self.ring.rows_per_stream} rows a stream, which takes 1 to {self.ring.max_steps} "
+                f"A batch of {data.shape[-1]} steps per stream does not fit a ring of "
+                f"{self.ring.rows_per_stream} rows per stream, which accepts 1 to {self.ring.max_steps} "
                 "steps at once: raise the capacity or write smaller batches."
             )
         return data.shape[-1]
@@ -310,7 +310,7 @@ class StreamWriter(Writer):
         return which
 
     def check_rows(self, rows: dict[NestedKey, Tensor]) -> None:
-        """Raises an error if rows do not fit those held."""
+        """Raises an error if rows do not match the stored ones."""
         for key, value in rows.items():
             held = self.tensors[key]
             if value.dtype != held.dtype or value.shape[1:] != held.shape[1:]:

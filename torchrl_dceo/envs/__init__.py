@@ -1,6 +1,6 @@
-"""The environments of the paper: torch-native grids, the cube, MiniGrid object environments and Atari games.
+"""The environments of the paper: tensor-native grids, the cube, MiniGrid, MiniWorld and Atari games.
 
-The MiniGrid environments themselves are in :mod:`torchrl_dceo.envs.minigrid`, which registers them
+The MiniGrid environments are in :mod:`torchrl_dceo.envs.minigrid`, which registers them
 with gymnasium when it is imported; :func:`make_env` does so when it builds one. The Atari environments are in
 :mod:`torchrl_dceo.envs.atari.env` and :mod:`torchrl_dceo.envs.atari.vector`, imported when a game is requested.
 """

@@ -41,7 +41,7 @@ MAX_DEPTH = 11
 
 
 # A clockwise quarter turn takes the sticker at each place of a cycle to the next place. The corner
-# at the bottom, back and left (stickers 14, 18, 23) never moves: that takes out the 24 ways of
+# at the bottom, back and left (stickers 14, 18, 23) never moves, which removes the 24 ways of
 # holding the cube.
 _CYCLES: dict[str, tuple[tuple[int, ...], ...]] = {
     "U": ((0, 1, 3, 2), (8, 16, 20, 4), (9, 17, 21, 5)),
@@ -80,7 +80,7 @@ class CubeGraph(NamedTuple):
         """The fixed start of the environment, a state at the largest depth.
 
         It is reached by turning U, R, F, U, R, F, … once each, ``max_depth`` turns in all. Where
-        that word has a shorter equal (from 9 moves on), it is the first state of that depth.
+        a shorter word leads to the same state (from 9 moves on), it is the first state of that depth.
         """
         max_depth, state = int(self.depth[-1]), 0
         quarter_turns = range(0, len(CUBE_ACTIONS), 3)
@@ -185,7 +185,7 @@ def cube_graph(max_depth: int) -> CubeGraph:
 _NET = ((0, 1), (1, 2), (1, 1), (2, 1), (1, 0), (1, 3))
 
 
-# White, red, green, yellow, orange, blue: the usual colours; last, the ink around the stickers.
+# White, red, green, yellow, orange, blue: the usual colours; last, the border of the stickers.
 _COLOURS = (
     (255, 255, 255),
     (200, 20, 30),
@@ -201,7 +201,7 @@ class RubiksCubeEnv(TableEnv):
     """The pocket cube of the paper: nine moves, all states within ``max_depth`` of the solved one.
 
     Actions: U, R, F by one, two or three quarter turns (``action_names``); the corner at the
-    bottom, back and left stays where it is. A move that would leave the set does nothing. Episodes start in
+    bottom, back and left does not move. A move that would leave the set does nothing. Episodes start in
     one fixed state ``max_depth`` moves from solved, the one reached from the solved cube by the
     turns U, R, F, U, R, … (``start``). Solving the cube gives +1 and terminates, unless
     ``coverage=True``. The paper uses depth 3 for tables, 5 for networks.
@@ -212,8 +212,8 @@ class RubiksCubeEnv(TableEnv):
     :class:`~torchrl_dceo.envs.table_env.TableEnv`.
 
     Keyword Args:
-        max_depth (int): how far from solved the states reach. Default: 5 (12,224 states).
-        coverage (bool): no reward, and nothing ends at the solved cube. Default: ``False``.
+        max_depth (int): the largest number of moves from the solved cube. Default: 5 (12,224 states).
+        coverage (bool): no reward and no termination at the solved cube. Default: ``False``.
         start (int, optional): another start state.
         batch_size (Sequence[int]): any number of batch dimensions. Default: ``()``.
         slip (float): probability that a random action overwrites the chosen one. Default: 0.15.
@@ -324,7 +324,7 @@ class RubiksCubeEnv(TableEnv):
         return torch.tensor(_COLOURS, dtype=torch.uint8, device=self.device)[picture]
 
     def _net_picture(self, tile_size: int) -> Tensor:
-        """Which sticker each pixel of the net shows; index 24 is the ink around them."""
+        """The sticker of each pixel of the net; index 24 is the border."""
         net = torch.full((6, 8), NUM_STICKERS)
         for face, (row, column) in enumerate(_NET):
             stickers = torch.arange(4 * face, 4 * face + 4).view(2, 2)

@@ -46,7 +46,7 @@ def pack_generator(generator: np.random.Generator) -> np.ndarray:
 
 
 def unpack_generator(words: np.ndarray) -> np.random.Generator:
-    """Returns a generator that continues where the packed one was."""
+    """Returns a generator with the packed state."""
     values = np.asarray(words, dtype=np.int64).view(np.uint64).tolist()
     bits = np.random.PCG64()
     bits.state = {
@@ -69,7 +69,7 @@ def _base(env: EnvBase) -> EnvBase:
 
 
 def saves_state(env: EnvBase) -> bool:
-    """Returns whether an environment can be saved in mid-episode: whether it has ``get_env_state``.
+    """Returns whether an environment can be saved in mid-episode, i.e. has ``get_env_state``.
 
     Examples:
         >>> from torchrl.envs import GymEnv
@@ -82,7 +82,7 @@ def saves_state(env: EnvBase) -> bool:
     if not isinstance(env, BatchedEnvBase):
         return hasattr(env, "get_env_state")
     if _SAVES not in env.__dict__:
-        # One that is built for the question: a worker that is asked for what it lacks ends.
+        # A new one is built: a worker process ends when it is asked for an attribute that it lacks.
         single = env.create_env_fn[0]()
         env.__dict__[_SAVES] = saves_state(single)
         single.close()
@@ -90,11 +90,11 @@ def saves_state(env: EnvBase) -> bool:
 
 
 def get_env_state(env: EnvBase) -> dict[str, Tensor]:
-    """Returns the state of an environment as plain tensors: where it is, its counters, its generator.
+    """Returns the state of an environment as plain tensors, including counters and random generator.
 
     Works through ``TransformedEnv``, and for ``SerialEnv`` and ``ParallelEnv`` (keys ``"0.<entry>"``,
-    ``"1.<entry>"``, …). What transforms keep is not in it: it is in ``env.state_dict()``, and what they
-    write is in the tensordict that the next step reads. All three together resume a run exactly.
+    ``"1.<entry>"``, …). The state of transforms is in ``env.state_dict()`` instead, and what they
+    write is in the tensordict that the next step reads. A run is resumed exactly from all three.
 
     Examples:
         >>> from torchrl_dceo.envs import get_env_state, make_env, set_env_state
@@ -114,7 +114,7 @@ def get_env_state(env: EnvBase) -> dict[str, Tensor]:
 
 
 def set_env_state(env: EnvBase, state: dict[str, Tensor]) -> None:
-    """Restores what :func:`get_env_state` returned, into an environment built the same way."""
+    """Restores a state of :func:`get_env_state` into an environment built with the same arguments."""
     base = _base(env)
     if not isinstance(base, BatchedEnvBase):
         base.set_env_state(state)

@@ -1,4 +1,4 @@
-"""``make_env``: any environment by its name, with the transforms that the recipes need."""
+"""``make_env``: builds any environment by its name, with the transforms that the recipes need."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _RECIPE = "_torchrl_dceo_recipe"
 _MAP_CHARACTERS = set("#. SGX\n")
 # Half of the million frames of the grid recipes; the paper says "a certain number".
 _SWITCH_STEPS = 500_000
-# Given by make_env, or no setting of an environment.
+# Arguments of make_env itself, or not settings of an environment.
 _NOT_SETTINGS = {"self", "batch_size", "seed", "device", "layout", "layouts"}
 _NOT_MINIGRID = {"rows", "mission", "actions", "observation", "render_tile_size"}
 
 
-class _World(NamedTuple):
+class _Entry(NamedTuple):
     """How to build an environment: ``build(batch_size=…, device=…, **settings)``."""
 
     build: Callable[..., EnvBase]
@@ -60,7 +60,7 @@ class _World(NamedTuple):
 
 
 def _settings_of(kind: type) -> set[str]:
-    """The names that a constructor accepts, its bases' where it passes ``**kwargs`` on to them."""
+    """The argument names of a constructor, and of its bases if it passes ``**kwargs`` on to them."""
     names: set[str] = set()
     for base in kind.__mro__:
         if "__init__" not in vars(base) or not base.__module__.startswith("torchrl_dceo"):
@@ -73,17 +73,17 @@ def _settings_of(kind: type) -> set[str]:
     return names - _NOT_SETTINGS
 
 
-def _grid(layout: Callable[..., str]) -> _World:
+def _grid(layout: Callable[..., str]) -> _Entry:
     own = set(inspect.signature(layout).parameters)
 
     def build(**settings: Any) -> EnvBase:
         of_map = {name: settings.pop(name) for name in own & settings.keys()}
         return GridWorldEnv(layout(**of_map), **settings)
 
-    return _World(build, frozenset(_settings_of(GridWorldEnv) | own))
+    return _Entry(build, frozenset(_settings_of(GridWorldEnv) | own))
 
 
-def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
+def _switching(layouts: Callable[..., tuple[str, ...]]) -> _Entry:
     own = set(inspect.signature(layouts).parameters)
 
     def build(*, switch_steps: int | Sequence[int] = _SWITCH_STEPS, **settings: Any) -> EnvBase:
@@ -91,7 +91,7 @@ def _switching(layouts: Callable[..., tuple[str, ...]]) -> _World:
         return SwitchingGridWorldEnv(layouts(**of_map), switch_steps, **settings)
 
     names = _settings_of(SwitchingGridWorldEnv) - {"goals", "starts"}
-    return _World(build, frozenset(names | own))
+    return _Entry(build, frozenset(names | own))
 
 
 def _side_by_side(
@@ -101,7 +101,7 @@ def _side_by_side(
     parallel: bool,
     serial: type[SerialEnv] = SerialEnv,
 ) -> EnvBase:
-    """Environments that cannot batch themselves: one as it is, several in this process or in one each."""
+    """Unbatched environments: a single one, or several in this process or in separate processes."""
     if not batch_size:
         return make()
     if len(batch_size) > 1:
@@ -109,20 +109,20 @@ def _side_by_side(
     return (parallel_envs if parallel else serial)(batch_size[0], make)
 
 
-def _minigrid(name: str) -> _World:
-    # MiniGrid takes a second to import: only when one of its environments is requested.
-    from torchrl_dceo.envs.minigrid import WORLDS
+def _minigrid(name: str) -> _Entry:
+    # MiniGrid takes a second to import, so it is imported only when needed.
+    from torchrl_dceo.envs.minigrid import ENVIRONMENTS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
-    if short not in WORLDS:
-        raise _unknown("environment", name, (*list_envs(), *map(_gym_id, WORLDS)))
+    if short not in ENVIRONMENTS:
+        raise _unknown("environment", name, (*list_envs(), *map(_gym_id, ENVIRONMENTS)))
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
         make = functools.partial(_make_minigrid, short, **settings)
         return _side_by_side(short, make, batch_size, parallel)
 
-    names = _settings_of(WORLDS[short]) - _NOT_MINIGRID
-    return _World(build, frozenset(names | {"parallel"}))
+    names = _settings_of(ENVIRONMENTS[short]) - _NOT_MINIGRID
+    return _Entry(build, frozenset(names | {"parallel"}))
 
 
 def _make_minigrid(name: str, **settings: Any) -> EnvBase:
@@ -131,28 +131,28 @@ def _make_minigrid(name: str, **settings: Any) -> EnvBase:
     return MiniGridWorldEnv(name, **settings)
 
 
-def _miniworld(name: str) -> _World:
+def _miniworld(name: str) -> _Entry:
     # Needs an extra and Mesa's libraries; raises an error if they are missing.
-    from torchrl_dceo.envs.miniworld import WORLDS
+    from torchrl_dceo.envs.miniworld import ENVIRONMENTS
 
     short = name.removeprefix(_GYM_PREFIX).removesuffix(_GYM_SUFFIX)
 
     def build(*, batch_size: torch.Size, parallel: bool, **settings: Any) -> EnvBase:
-        from torchrl_dceo.envs.gym import MiniWorldEnv3D, SerialWorlds
+        from torchrl_dceo.envs.gym import MiniWorldEnv3D, SerialGymEnvs
 
         make = functools.partial(MiniWorldEnv3D, short, **settings)
-        return _side_by_side(short, make, batch_size, parallel, serial=SerialWorlds)
+        return _side_by_side(short, make, batch_size, parallel, serial=SerialGymEnvs)
 
-    names = _settings_of(WORLDS[short]) - {"render_mode"}
-    return _World(build, frozenset(names | {"parallel"}))
+    names = _settings_of(ENVIRONMENTS[short]) - {"render_mode"}
+    return _Entry(build, frozenset(names | {"parallel"}))
 
 
 def _gym_id(name: str) -> str:
     return f"{_GYM_PREFIX}{name}{_GYM_SUFFIX}"
 
 
-def _atari(name: str) -> _World:
-    # ale-py is only imported when a game is requested.
+def _atari(name: str) -> _Entry:
+    # ale-py is imported only when a game is requested.
     from torchrl_dceo.envs.atari import rom_path
     from torchrl_dceo.envs.atari.env import AtariEnv, PlayerRecord
 
@@ -164,13 +164,13 @@ def _atari(name: str) -> _World:
     ) -> EnvBase:
         if not vector:
             if num_threads:
-                raise ValueError(f"num_threads={num_threads} has no use without vector=True")
+                raise ValueError(f"num_threads={num_threads} has no effect without vector=True")
             return AtariEnv(game, batch_size=batch_size, **settings)
         from torchrl_dceo.envs.atari.vector import AtariVectorEnv
 
         for setting in ("positions", "ram", "life_ends"):
             if settings.pop(setting, None):
-                raise ValueError(f"vector=True does not offer {setting}: leave it out")
+                raise ValueError(f"vector=True does not support {setting}: remove it")
         return AtariVectorEnv(game, batch_size=batch_size, num_threads=num_threads, **settings)
 
     def records(env: EnvBase) -> list[RowTransform]:
@@ -178,18 +178,18 @@ def _atari(name: str) -> _World:
         return [PlayerRecord(env.num_states)] if known else []
 
     names = _settings_of(AtariEnv) | {"vector", "num_threads", "clip_rewards"}
-    return _World(build, frozenset(names - {"game"}), records)
+    return _Entry(build, frozenset(names - {"game"}), records)
 
 
-_TORCH_WORLDS: dict[str, Callable[[], _World]] = {
+_TORCH_ENVS: dict[str, Callable[[], _Entry]] = {
     **{name: functools.partial(_grid, layout) for name, layout in maps.MAPS.items()},
     "NineRoomsGoalSwitch": functools.partial(_switching, maps.nine_rooms_goal_switch),
     "NineRoomsTopologySwitch": functools.partial(_switching, maps.nine_rooms_topology_switch),
-    "RubiksCube222": lambda: _World(RubiksCubeEnv, frozenset(_settings_of(RubiksCubeEnv))),
+    "RubiksCube222": lambda: _Entry(RubiksCubeEnv, frozenset(_settings_of(RubiksCubeEnv))),
 }
-_OBJECT_WORLDS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
-_ATARI_WORLDS = ("MontezumaRevenge",)
-_MINIWORLDS = (
+_OBJECT_ENVS = ("EscapeRoom", "RoomsWithObstacles", "ObstructedKey")
+_ATARI_ENVS = ("MontezumaRevenge",)
+_MINIWORLD_ENVS = (
     "MiniWorldFourRoomsStrafe",
     "MyWayHomeSparseStrafe",
     "MiniWorldFourRooms",
@@ -205,18 +205,18 @@ def list_envs() -> list[str]:
         >>> list_envs()[:4]
         ['NineRooms', 'FourRooms', 'Maze', 'GridMaze']
     """
-    return [*_TORCH_WORLDS, *_OBJECT_WORLDS, *_ATARI_WORLDS, *_MINIWORLDS]
+    return [*_TORCH_ENVS, *_OBJECT_ENVS, *_ATARI_ENVS, *_MINIWORLD_ENVS]
 
 
 def env_settings(name: str | Path | Layout) -> list[str]:
-    """Returns the settings that an environment accepts in :func:`make_env`, besides those of all environments.
+    """Returns the settings specific to an environment of :func:`make_env`.
 
     Examples:
         >>> from torchrl_dceo.envs import env_settings
         >>> env_settings("RubiksCube222")
         ['coverage', 'max_depth', 'max_steps', 'slip', 'start']
     """
-    return sorted(_find_world(name).settings)
+    return sorted(_find_entry(name).settings)
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> ValueError:
@@ -229,21 +229,21 @@ def _is_map(name: str | Path | Layout) -> bool:
     return not set(name) - _MAP_CHARACTERS or "\n" in name or Path(name).is_file()
 
 
-def _find_world(name: str | Path | Layout) -> _World:
-    if isinstance(name, str) and name in _TORCH_WORLDS:
-        return _TORCH_WORLDS[name]()
+def _find_entry(name: str | Path | Layout) -> _Entry:
+    if isinstance(name, str) and name in _TORCH_ENVS:
+        return _TORCH_ENVS[name]()
     if name == "gym":
         names = inspect.signature(make_gym_env).parameters.keys() - _NOT_SETTINGS
-        return _World(make_gym_env, frozenset(names - {"visits", "step_counter"}))
-    if name in (*_MINIWORLDS, *map(_gym_id, _MINIWORLDS)):
+        return _Entry(make_gym_env, frozenset(names - {"visits", "step_counter"}))
+    if name in (*_MINIWORLD_ENVS, *map(_gym_id, _MINIWORLD_ENVS)):
         return _miniworld(str(name))
-    if isinstance(name, str) and (name in _OBJECT_WORLDS or name.startswith(_GYM_PREFIX)):
+    if isinstance(name, str) and (name in _OBJECT_ENVS or name.startswith(_GYM_PREFIX)):
         return _minigrid(name)
-    if isinstance(name, str) and (name in _ATARI_WORLDS or name.startswith(_ATARI_PREFIX)):
+    if isinstance(name, str) and (name in _ATARI_ENVS or name.startswith(_ATARI_PREFIX)):
         return _atari(name)
     if _is_map(name):
         settings = frozenset(_settings_of(GridWorldEnv))
-        return _World(functools.partial(GridWorldEnv, name), settings)
+        return _Entry(functools.partial(GridWorldEnv, name), settings)
     raise _unknown(
         "environment", str(name), (*list_envs(), "Atari/<game>", "or a map or the path of one")
     )
@@ -251,11 +251,11 @@ def _find_world(name: str | Path | Layout) -> _World:
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """What :func:`make_env` built an environment from.
+    """The arguments with which :func:`make_env` built an environment.
 
     Args:
-        made_from (dict): its name (or map) and settings.
-        seed (int, optional): the one that it was built with.
+        made_from (dict): the name (or map) and the settings.
+        seed (int, optional): its seed.
 
     Examples:
         >>> from torchrl_dceo.envs import env_recipe, make_env
@@ -270,7 +270,7 @@ class EnvRecipe:
     seed: int | None
 
     def build(self, offset: int = 0, **changes: Any) -> TransformedEnv:
-        """Builds another one like it.
+        """Builds another such environment.
 
         Args:
             offset (int): added to the seed.
@@ -283,9 +283,9 @@ class EnvRecipe:
 
 
 def env_recipe(env: EnvBase) -> EnvRecipe | None:
-    """What an environment was built from, if :func:`make_env` built it; transforms may have been added since."""
+    """The recipe of an environment built by :func:`make_env`, also with further transforms; else ``None``."""
     while True:
-        # Not as an attribute: an environment passes those that it lacks on to its base, or to its workers.
+        # Not via getattr: an environment forwards missing attributes to its base, or to its workers.
         recipe = env.__dict__.get(_RECIPE)
         if recipe is not None or not isinstance(env, TransformedEnv):
             return recipe
@@ -296,10 +296,10 @@ EnvKind = Literal["grid", "cube", "3d", "atari"]
 
 
 def env_kind(env: EnvBase | str | Path | Layout) -> EnvKind:
-    """Returns what the paper's settings differ by: ``"cube"``, ``"3d"``, ``"atari"``, or ``"grid"`` for all others.
+    """Returns the kind of environment in the paper's settings: ``"cube"``, ``"3d"``, ``"atari"``, or else ``"grid"``.
 
     Args:
-        env (EnvBase, str, Path or Layout): an environment of :func:`make_env`, or what it is built from. One of your
+        env (EnvBase, str, Path or Layout): an environment of :func:`make_env`, or its name or map. One of your
             own counts as a grid.
 
     Examples:
@@ -312,9 +312,9 @@ def env_kind(env: EnvBase | str | Path | Layout) -> EnvKind:
         name = "" if recipe is None else str(recipe.made_from["name"])
     else:
         name = str(env)
-    if name in _ATARI_WORLDS or name.startswith(_ATARI_PREFIX):
+    if name in _ATARI_ENVS or name.startswith(_ATARI_PREFIX):
         return "atari"
-    if name in _MINIWORLDS:
+    if name in _MINIWORLD_ENVS:
         return "3d"
     return "cube" if name == "RubiksCube222" else "grid"
 
@@ -344,7 +344,7 @@ def make_env(
             :func:`~torchrl_dceo.envs.gym.make_gym_env`.
 
     Keyword Args:
-        batch_size (int or Sequence[int]): how many environments; ``()`` for one without batch
+        batch_size (int or Sequence[int]): the number of environments; ``()`` for one without batch
             dimension. Object environments: one dimension at most. Default: ``()``.
         seed (int, optional): by default drawn from torch's global generator.
         device (torch.device or str): Default: ``"cpu"``.
@@ -357,9 +357,9 @@ def make_env(
         **settings: the environment's own, see :func:`env_settings`: ``slip``, ``max_steps``, ``coverage`` (no
             reward and no goal) for all of them; ``observation``, ``tile_size``, ``goal_visible``, ``goals``,
             ``starts`` for grids; ``room_size``, ``switch_steps``, ``max_depth``, ``num_obstacles``, …;
-            ``parallel=True`` runs object environments in processes of their own. Of Atari games, those of
+            ``parallel=True`` runs object environments in separate processes. For Atari games, those of
             :class:`~torchrl_dceo.envs.atari.env.AtariEnv`; ``clip_rewards`` (default ``True``: to [-1, 1] for
-            learning, while ``episode_reward`` stays true); ``vector=True`` for ALE's threads, see
+            learning; ``episode_reward`` is not clipped); ``vector=True`` for ALE's threads, see
             :class:`~torchrl_dceo.envs.atari.vector.AtariVectorEnv`, with ``num_threads``.
 
     Examples:
@@ -376,11 +376,11 @@ def make_env(
     """
     if visits not in (None, "counts", "coverage") and not isinstance(visits, StateCounts):
         raise ValueError(f"visits must be 'counts', 'coverage' or a StateCounts, got {visits!r}")
-    world = _find_world(name)
+    entry = _find_entry(name)
     for setting in settings:
-        if setting not in world.settings:
+        if setting not in entry.settings:
             short = name if isinstance(name, str) and not _is_map(name) else "a map"
-            raise _unknown(f"setting of {short}", setting, sorted(world.settings))
+            raise _unknown(f"setting of {short}", setting, sorted(entry.settings))
     shape = torch.Size([batch_size] if isinstance(batch_size, int) else batch_size)
     text = str(name) if isinstance(name, Path) else name
     recipe = EnvRecipe({"name": text, **settings}, seed)
@@ -395,10 +395,10 @@ def make_env(
         )
         prepared.__dict__[_RECIPE] = recipe
         return prepared
-    if "parallel" in world.settings:
+    if "parallel" in entry.settings:
         settings.setdefault("parallel", False)
-    clips = "clip_rewards" in world.settings and settings.pop("clip_rewards", True)
-    base = world.build(batch_size=shape, device=device, **settings)
+    clips = "clip_rewards" in entry.settings and settings.pop("clip_rewards", True)
+    base = entry.build(batch_size=shape, device=device, **settings)
     base.set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
     chain: list[Any] = [InitTracker(), RewardSum()]
     if clips:
@@ -419,7 +419,7 @@ def make_env(
     elif visits is not None:
         chain.append((StateCounts if visits == "counts" else Coverage)(num_states(base)))
     if visits is not None:
-        chain += world.records(base)
+        chain += entry.records(base)
     env = TransformedEnv(base, Compose(*chain))
     env.__dict__[_RECIPE] = recipe
     return env

@@ -1,4 +1,4 @@
-"""Gymnasium environments under TorchRL: any registered or own one, and those of this package."""
+"""Gymnasium environments under TorchRL: registered ones, your own, and those of this package."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from torchrl_dceo.envs.transforms import ActionNoise, StateCounts
 from torchrl_dceo.settings import choices, imported
 
 if TYPE_CHECKING:
-    from torchrl_dceo.envs.minigrid import MiniGridWorld
+    from torchrl_dceo.envs.minigrid import MiniGridMapEnv
     from torchrl_dceo.envs.miniworld import MiniWorld3D
 
 __all__ = [
-    "GymWorldEnv",
     "MiniGridWorldEnv",
     "MiniWorldEnv3D",
     "OptionActionWrapper",
-    "SerialWorlds",
+    "SerialGymEnvs",
+    "StatefulGymEnv",
     "make_gym_env",
     "parallel_envs",
 ]
 
 
 def make_gym_env(
-    id: str | None = None,  # gymnasium's own word
+    id: str | None = None,  # gymnasium's name for it
     *,
     entry_point: str | Callable[..., EnvBase | gymnasium.Env] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -69,26 +69,26 @@ def make_gym_env(
     visits: Literal["counts", "coverage"] | StateCounts | None = None,
     step_counter: bool = False,
 ) -> PreparedEnv:
-    """Builds any Gymnasium environment, or one of your own, with all that agents need.
+    """Builds any Gymnasium environment, or one of your own, with all entries that agents need.
 
     Args:
         id (str, optional): its id in gymnasium: ``"CartPole-v1"``, ``"MiniGrid-FourRooms-v0"``.
 
     Keyword Args:
-        entry_point (str or callable, optional): in place of ``id``, what builds an environment of Gymnasium or
+        entry_point (str or callable, optional): instead of ``id``, a function that builds a Gymnasium or
             TorchRL (without batch dimension): ``"package.module:make"``.
         kwargs (mapping, optional): its arguments.
-        wrappers (sequence of str or callable, optional): of Gymnasium, the innermost first:
+        wrappers (sequence of str or callable, optional): Gymnasium wrappers, the innermost first:
             ``["minigrid.wrappers:ImgObsWrapper"]``.
         observation, layout: see :func:`~torchrl_dceo.envs.prepare_env`.
-        frame_stack (int, optional): how many frames an observation shows. Default: 1.
-        max_steps (int, optional): step limit of an episode, in place of the registered one.
-        clip_rewards (bool, optional): rewards to [-1, 1] for learning; ``episode_reward`` stays as it is. Default:
+        frame_stack (int, optional): the number of frames in an observation. Default: 1.
+        max_steps (int, optional): step limit of an episode, instead of the registered one.
+        clip_rewards (bool, optional): clip rewards to [-1, 1] for learning; ``episode_reward`` is not clipped. Default:
             ``False``.
-        slip (float, optional): probability that the action is overwritten by a random one. Default: 0.
-        coverage (bool, optional): no reward; episodes end where they did. Default: ``False``.
-        batch_size (int or sequence of int, optional): how many environments, in this process (TorchRL's ``SerialEnv``).
-        parallel (bool, optional): in a process each (``ParallelEnv``). Default: ``False``.
+        slip (float, optional): probability that a random action overwrites the action. Default: 0.
+        coverage (bool, optional): no reward; episodes end as before. Default: ``False``.
+        batch_size (int or sequence of int, optional): the number of environments, in one process (``SerialEnv``).
+        parallel (bool, optional): one process per environment (``ParallelEnv``). Default: ``False``.
         seed, device, visits, step_counter: see :func:`~torchrl_dceo.envs.make_env`.
 
     Examples:
@@ -124,7 +124,7 @@ def make_gym_env(
     if slip:
         env.append_transform(ActionNoise(slip, seed=seed))
     if visits is not None:
-        # Before frames are stacked: a state is what is seen now.
+        # Before frames are stacked: a state is identified by the newest frame.
         append_visits(env, visits)
     if frame_stack > 1:
         image = "pixels" in env.full_observation_spec.keys()
@@ -157,7 +157,7 @@ def _make_single(
         if isinstance(env, EnvBase):
             if wrappers:
                 raise ValueError(
-                    "wrappers are Gymnasium's: they cannot wrap an environment of TorchRL"
+                    "Gymnasium wrappers cannot wrap an environment of TorchRL: remove wrappers"
                 )
             limited = env if max_steps is None else TransformedEnv(env, StepCounter(max_steps))
             return limited if env.device is not None else limited.to("cpu")
@@ -182,16 +182,16 @@ def _known_id(id: str) -> str:
 
 
 class OptionActionWrapper(gymnasium.Wrapper):
-    """A Gymnasium environment whose actions are its own and, after them, options: macro actions of several steps.
+    """A Gymnasium environment with options as additional actions (macro actions of several steps).
 
-    Action ``a`` below the environment's number of actions takes one step. Action ``num_actions + i`` follows option
-    ``i`` greedily, until it ends with probability 1/D after each step, or with the episode. Rewards on the way are
-    summed, discounted by ``gamma``; ``info["option_steps"]`` is how many steps it took. So any agent of any library
-    can explore with options that were learned here.
+    The environment's own actions, 0 to ``num_actions - 1``, take one step. Action ``num_actions + i`` follows option
+    ``i`` greedily; the option ends with probability 1/D after each step, and with the episode. Its rewards are
+    summed, discounted by ``gamma``; ``info["option_steps"]`` is its number of steps. So agents of any library
+    can explore with options learned with this package.
 
     Args:
-        env (gymnasium.Env): with discrete actions, and observations of the kind that the options were learned on.
-        options (callable): writes ``option_action_value`` ``[N, A]`` from a tensordict with the observation: an
+        env (gymnasium.Env): with discrete actions, and observations as in the environment of the options.
+        options (callable): writes ``option_action_value`` ``[N, A]`` into a tensordict with the observation: an
             :class:`~torchrl_dceo.modules.OptionQValueActor`, e.g. of :func:`~torchrl_dceo.training.load_options`.
 
     Keyword Args:
@@ -253,7 +253,7 @@ class OptionActionWrapper(gymnasium.Wrapper):
         return self._observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes one step, or all those of an option."""
+        """Takes one step, or all steps of an option."""
         option = int(action) - self.num_primitive
         total, discount, steps = 0.0, 1.0, 0
         while True:
@@ -278,19 +278,19 @@ class OptionActionWrapper(gymnasium.Wrapper):
         return int(values[option].argmax(-1))
 
 
-class GymWorldEnv(GymEnv):
-    """``GymEnv`` of a registered environment with ``state_id`` that can be saved, with categorical actions on the CPU.
+class StatefulGymEnv(GymEnv):
+    """``GymEnv`` of a registered environment with ``state_id`` and save/restore; categorical actions, on the CPU.
 
-    The environment has ``num_states``, and ``get_state`` and ``set_state`` of plain numbers and arrays.
+    The Gymnasium environment needs ``num_states``, ``get_state`` and ``set_state`` (of plain numbers and arrays).
 
     Args:
         registered (str): its id in gymnasium.
         **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
 
     Examples:
-        >>> from torchrl_dceo.envs.gym import GymWorldEnv
-        >>> from torchrl_dceo.envs.minigrid import world_id
-        >>> env = GymWorldEnv(world_id("EscapeRoom"))
+        >>> from torchrl_dceo.envs.gym import StatefulGymEnv
+        >>> from torchrl_dceo.envs.minigrid import env_id
+        >>> env = StatefulGymEnv(env_id("EscapeRoom"))
         >>> _ = env.reset()
         >>> env.num_states, "agent_pos" in env.get_env_state()
         (420, True)
@@ -301,41 +301,41 @@ class GymWorldEnv(GymEnv):
         super().__init__(registered, **kwargs)
 
     @property
-    def world(self) -> Any:
+    def gym_env(self) -> Any:
         """The gymnasium environment itself."""
         return self._env.unwrapped
 
     @property
     def num_states(self) -> int:
-        """How many values ``state_id`` can take."""
-        return self.world.num_states
+        """The number of values of ``state_id``."""
+        return self.gym_env.num_states
 
     def get_env_state(self) -> dict[str, Tensor]:
-        """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
-        return {key: torch.as_tensor(value) for key, value in self.world.get_state().items()}
+        """Returns the complete state, generator included, as plain tensors (copies)."""
+        return {key: torch.as_tensor(value) for key, value in self.gym_env.get_state().items()}
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run continues as if never interrupted."""
+        """Restores a state of :meth:`get_env_state`; the environment continues exactly."""
         arrays = {key: value.cpu().numpy().copy() for key, value in state.items()}
-        self.world.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
+        self.gym_env.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
 
 
-class SerialWorlds(SerialEnv):
-    """``SerialEnv`` of several :class:`GymWorldEnv`: environments are stepped directly, without a tensordict for each.
+class SerialGymEnvs(SerialEnv):
+    """``SerialEnv`` of several :class:`StatefulGymEnv`, stepped directly, without a tensordict for each.
 
-    The transitions are those of ``SerialEnv``, whose own path is taken while the fast paths are switched off.
+    The transitions equal those of ``SerialEnv``, whose implementation is used if the fast paths are switched off.
 
     Args:
         num_workers (int): how many.
-        make (callable): builds one :class:`GymWorldEnv`, without a wrapper of gymnasium that changes steps.
+        make (callable): builds one :class:`StatefulGymEnv`, without a wrapper of gymnasium that changes steps.
     """
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         if not is_fast() or tensordict.get("_step", None) is not None:
             return super()._step(tensordict)
-        envs: list[GymWorldEnv] = self._envs
+        envs: list[StatefulGymEnv] = self._envs
         actions = tensordict.get("action").tolist()
-        results = [env.world.step(action) for env, action in zip(envs, actions, strict=True)]
+        results = [env.gym_env.step(action) for env, action in zip(envs, actions, strict=True)]
         observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
         entries: dict[str, Any] = {
             key: torch.from_numpy(np.stack([seen[key] for seen in observations]))
@@ -349,7 +349,7 @@ class SerialWorlds(SerialEnv):
 
 @dataclass
 class _InWorker:
-    """Builds an environment; in a worker process it also leaves signals to the process that trains."""
+    """Builds an environment; in a worker process it also ignores signals, which the training process handles."""
 
     make: Callable[[], EnvBase]
 
@@ -364,17 +364,17 @@ _open: weakref.WeakSet[ParallelEnv] = weakref.WeakSet()
 
 
 def parallel_envs(num_workers: int, make: Callable[[], EnvBase]) -> ParallelEnv:
-    """``ParallelEnv`` whose processes end with the one that steps them, and not before.
+    """``ParallelEnv`` whose worker processes end with the process that steps them, and not before.
 
-    Ctrl-C and a cluster's SIGTERM go to every process of a group: workers that ended could not be saved any more,
-    and closing waits ten seconds for each. One that is still open when Python ends is closed then.
+    Ctrl-C and a cluster's SIGTERM are sent to every process of a group. Workers that end could not be saved any more,
+    and closing waits ten seconds for each. An environment that is still open when Python exits is closed then.
 
     Args:
         num_workers (int): how many.
         make (callable): builds one environment.
     """
     env = ParallelEnv(num_workers, _InWorker(make))
-    # Registered after multiprocessing's own, hence called before it, which waits for workers to end by themselves.
+    # Registered after multiprocessing's handler, hence called before it; that one waits for the workers to end.
     atexit.unregister(_close_all)
     atexit.register(_close_all)
     _open.add(env)
@@ -387,22 +387,22 @@ def _close_all() -> None:
         try:
             env.close(raise_if_closed=False)
         except Exception:
-            # One of them is dead: the others would be waited for in vain.
+            # One of them is dead: waiting for the others would never end.
             for worker in workers:
                 worker.kill()
 
 
-class MiniGridWorldEnv(GymWorldEnv):
+class MiniGridWorldEnv(StatefulGymEnv):
     """One MiniGrid environment of this package under TorchRL: categorical actions, pixels, ``state_id``.
 
-    It is ``GymEnv`` of the registered environment, with what the table-driven environments offer too:
-    ``num_states``, saving and restoring in mid-episode, and an image for people. Several at once:
+    It is the ``GymEnv`` of the registered environment, with the features of the table-driven environments:
+    ``num_states``, saving and restoring in mid-episode, and an image for people. For a batch, use
     TorchRL's ``SerialEnv`` or ``ParallelEnv``, or
     :func:`make_env(name, batch_size=n) <torchrl_dceo.envs.make_env>`.
 
     Args:
         name (str): ``"EscapeRoom"``, ``"RoomsWithObstacles"``, …, see
-            :data:`torchrl_dceo.envs.minigrid.WORLDS`.
+            :data:`torchrl_dceo.envs.minigrid.ENVIRONMENTS`.
         **kwargs: the arguments of the environment, and those of ``GymEnv`` such as ``device``.
 
     Examples:
@@ -415,30 +415,30 @@ class MiniGridWorldEnv(GymWorldEnv):
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        # Here, since MiniGrid takes a second to import.
-        from torchrl_dceo.envs.minigrid import world_id
+        # Imported here because MiniGrid takes a second to import.
+        from torchrl_dceo.envs.minigrid import env_id
 
-        super().__init__(world_id(name), **kwargs)
+        super().__init__(env_id(name), **kwargs)
 
     @property
-    def world(self) -> MiniGridWorld:
+    def gym_env(self) -> MiniGridMapEnv:
         """The MiniGrid environment itself."""
         return self._env.unwrapped
 
     def render(self, *, tile_size: int = 16) -> Tensor:
         """Returns an RGB image for people with the goal in it, ``uint8 [H, W, 3]``."""
-        world = self.world
-        kinds = torch.as_tensor(world.cells, dtype=torch.int64)
-        agent = "agent" if world.carrying is None else "agent_with_key"
-        x, y = world.agent_pos
+        env = self.gym_env
+        kinds = torch.as_tensor(env.cells, dtype=torch.int64)
+        agent = "agent" if env.carrying is None else "agent_with_key"
+        x, y = env.agent_pos
         kinds[y, x] = TILE_KINDS.index(agent)
         return draw_tiles(kinds, tile_size).movedim(0, -1).contiguous()
 
 
-class MiniWorldEnv3D(GymWorldEnv):
+class MiniWorldEnv3D(StatefulGymEnv):
     """One MiniWorld environment of this package under TorchRL: categorical actions, ``pixels``, ``state_id``, ``pose``.
 
-    It is ``GymEnv`` of the registered environment, with the features of the other environments: ``num_states``, saving
+    It is the ``GymEnv`` of the registered environment, with the features of the others: ``num_states``, saving
     and restoring in mid-episode, and an image for people. Needs the extra ``miniworld`` and Mesa's libraries.
 
     Args:
@@ -448,26 +448,26 @@ class MiniWorldEnv3D(GymWorldEnv):
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        # Here, so that a worker process that is handed this class registers the environments too.
-        from torchrl_dceo.envs.miniworld import WORLDS
+        # Imported here, so that a worker process that unpickles this class registers the environments too.
+        from torchrl_dceo.envs.miniworld import ENVIRONMENTS
 
-        if name not in WORLDS:
-            raise ValueError(f"unknown environment {name!r}; choose from {', '.join(WORLDS)}")
+        if name not in ENVIRONMENTS:
+            raise ValueError(f"unknown environment {name!r}; choose from {', '.join(ENVIRONMENTS)}")
         self._made_with = (name, kwargs)
         super().__init__(f"torchrl_dceo/{name}-v0", **kwargs)
 
     @property
-    def world(self) -> MiniWorld3D:
+    def gym_env(self) -> MiniWorld3D:
         """The MiniWorld environment itself."""
         return self._env.unwrapped
 
     def another(self, **settings: Any) -> MiniWorldEnv3D:
-        """A new environment of the same environment, with some settings changed."""
+        """Builds another such environment, with some settings changed."""
         name, kwargs = self._made_with
         return MiniWorldEnv3D(name, **{**kwargs, **settings})
 
     def render(self, *, top: bool = False) -> Tensor:
-        """Returns an RGB image for people, ``uint8 [600, 800, 3]``: the agent's view, or the environment from above."""
-        world = self.world
-        draw = world.render_top_view if top else world.render_obs
-        return torch.from_numpy(draw(world.vis_fb))
+        """Returns an RGB image for people, ``uint8 [600, 800, 3]``: the agent's view, or the view from above."""
+        env = self.gym_env
+        draw = env.render_top_view if top else env.render_obs
+        return torch.from_numpy(draw(env.vis_fb))

@@ -1,4 +1,4 @@
-"""Imports MiniWorld without a display, or raises an error that names what is missing."""
+"""Imports MiniWorld without a display, or raises an error with the missing packages."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import os
 __all__ = ["APT_PACKAGES", "import_miniworld", "why_not"]
 
 APT_PACKAGES = "libegl1 libgl1 libglu1-mesa"
-"""Debian's packages of the libraries that MiniWorld renders with."""
+"""The Debian packages that MiniWorld needs for rendering."""
 
 
 def import_miniworld() -> None:
     """Imports MiniWorld for rendering into memory; its environments can be imported afterwards.
 
     Existing values of the environment variables ``PYGLET_HEADLESS`` and ``LP_NUM_THREADS`` are kept. They are read when
-    pyglet and Mesa are first loaded, so this goes before any other import of them in the process.
+    pyglet and Mesa are loaded first, so call this before any other import of them in the process.
 
     Raises:
-        ImportError: with what to install.
+        ImportError: if something is missing; the message has the command that installs it.
     """
     os.environ.setdefault("PYGLET_HEADLESS", "1")
-    # Mesa's software renderer would hand these small images to threads of its own: waiting for them takes longer than
+    # Mesa's software renderer would draw these small images in its own threads: waiting for them takes longer than
     # drawing, and they compete with the other environments.
     os.environ.setdefault("LP_NUM_THREADS", "0")
     try:
         import pyglet
     except ImportError as error:
         raise _no_package(error) from None
-    # pyglet asks for errors after each of the hundreds of calls that draw an image, unless it is told before its
-    # OpenGL part loads.
+    # pyglet checks for errors after each of the hundreds of calls that draw an image, unless this is set before its
+    # OpenGL part is loaded.
     pyglet.options["debug_gl"] = False
     try:
         import pyglet.gl

@@ -1,4 +1,4 @@
-"""What agents see of an environment: any spaces of Gymnasium and specs of TorchRL as one image or one vector."""
+"""Formats observations: any Gymnasium space or TorchRL spec becomes one image or one vector."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ __all__ = [
 ]
 
 Layout = Literal["auto", "chw", "hwc"]
-# Written by transforms and by this package's environments; nothing that an agent looks at.
+# Written by transforms and by this package's environments; not observations.
 _NOT_OBSERVED = {
     "coverage", "episode_reward", "is_init", "option", "pose", "position", "ram", "state_id", "step_count", "traj_ids",
 }  # fmt: skip
 _FEW_CHANNELS = 4
-# Numbers of an image that is still read as part of a vector, together with other entries.
+# The largest number of entries of an image that is flattened into a vector with other entries.
 _SMALL_IMAGE = 2000
-# Bounds beyond this are those of a type of numbers, not of what they mean.
+# Larger bounds are those of the dtype, not of the values.
 _LARGEST_BOUND = 2**16
 _BRIGHTEST = 255
 _MASK = "action_mask"
 
 
 class ObservationFormat(Transform):
-    """Turns an environment's entries into the one that networks read: ``pixels`` or ``observation``.
+    """Turns an environment's observation entries into the entry of the networks: ``pixels`` or ``observation``.
 
     An image becomes ``uint8 [*, C, H, W]`` under ``pixels``; a stack of images ``[*, T, …]`` has the channels of all
-    of them. Everything else becomes one float vector under ``observation``: entries flattened and put side by side,
-    indices as one-hot vectors, whole numbers divided by the largest that their spec allows. The entries that it is
-    made of stay: an environment may read its own state from them.
+    of them. Everything else becomes one float vector under ``observation``: entries flattened and concatenated,
+    indices as one-hot vectors, integers divided by the largest value of their spec. The original
+    entries are kept, because an environment may read its own state from them.
 
     Args:
         in_keys (sequence of NestedKey): the entries to read: one image, or any number of others.
@@ -107,12 +107,12 @@ class ObservationFormat(Transform):
 
     @property
     def whole_numbers(self) -> bool:
-        """Whether all entries that it reads are whole numbers."""
+        """Whether all entries that it reads are integers."""
         spec = self.parent.full_observation_spec
         return not any(spec[key].dtype.is_floating_point for key in self.in_keys)
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        """Adds the entry that is made of the others."""
+        """Adds the formatted entry."""
         specs = [observation_spec[key] for key in self.in_keys]
         num_batch = len(observation_spec.shape)
         if self.image:
@@ -133,7 +133,7 @@ def _as_image(value: Tensor, spec: TensorSpec, layout: str, num_batch: int) -> T
         value = value.movedim(-1, -3)
     elif layout == "hw":
         value = value.unsqueeze(-3)
-    if value.ndim == num_batch + 4:  # a stack of images: the channels of one after those of another
+    if value.ndim == num_batch + 4:  # a stack of images: concatenate their channels
         value = value.flatten(-4, -3)
     if value.dtype is torch.uint8:
         return value
@@ -146,7 +146,7 @@ def _as_image(value: Tensor, spec: TensorSpec, layout: str, num_batch: int) -> T
 
 
 def _brightest(spec: TensorSpec) -> int:
-    """The largest value of the image that is made of an entry: 255, unless whole numbers stay below."""
+    """The largest value of the image made from an entry: 255, unless its integers have a lower bound."""
     if spec.dtype is torch.bool or spec.dtype.is_floating_point or spec.space is None:
         return _BRIGHTEST
     low, high = int(spec.space.low.min()), int(spec.space.high.max())
@@ -171,7 +171,7 @@ def _as_vector(value: Tensor, spec: TensorSpec, num_batch: int) -> Tensor:
 
 
 def _magnitude(spec: TensorSpec) -> int:
-    """The largest whole number that a spec allows; 1 for anything else."""
+    """The largest integer that a spec allows; 1 for other specs."""
     if isinstance(spec, Categorical | OneHot) or spec.dtype.is_floating_point:
         return 1
     if spec.dtype is torch.bool or spec.space is None:
@@ -183,13 +183,13 @@ def _magnitude(spec: TensorSpec) -> int:
 def observation_chain(
     env: EnvBase, chosen: NestedKey | Sequence[NestedKey] | None, layout: Layout
 ) -> list[ObservationFormat]:
-    """The transform that makes ``pixels`` or ``observation``, or none if there is one already.
+    """The transform that writes ``pixels`` or ``observation``, or ``None`` if the environment has one already.
 
     Args:
         env (EnvBase): any environment.
         chosen (NestedKey or sequence of NestedKey, optional): the entries to read, see
             :func:`~torchrl_dceo.envs.prepare_env`.
-        layout (str): the same.
+        layout (str): see there.
     """
     if layout not in ("auto", "chw", "hwc"):
         raise ValueError(f"layout must be 'auto', 'chw' or 'hwc', got {layout!r}")
@@ -222,7 +222,7 @@ def observation_chain(
 
 
 def _bookkeeping_keys(env: EnvBase) -> set[str]:
-    """What transforms write about an episode, under whatever names: nothing to look at."""
+    """The keys that transforms write about the episode, which are not observations."""
     keys: list[NestedKey] = []
     for tracker in transforms_of(env, InitTracker):
         keys += tracker.init_keys
@@ -294,7 +294,7 @@ def _check_image_range(spec: TensorSpec, key: NestedKey) -> None:
 
 
 def _layout_of(shape: Sequence[int], key: NestedKey) -> Literal["chw", "hwc"]:
-    """Where the channels are: few of them, and the two sides of an image are often equal."""
+    """The channel dimension, inferred from the shape: channels are few, and the two sides are often equal."""
     first, middle, last = shape[-3:]
     chw = (first <= _FEW_CHANNELS) + (middle == last)
     hwc = (last <= _FEW_CHANNELS) + (first == middle)
@@ -307,7 +307,7 @@ def _layout_of(shape: Sequence[int], key: NestedKey) -> Literal["chw", "hwc"]:
 
 
 def as_torchrl(env: EnvBase | gymnasium.Env | gymnasium.vector.VectorEnv) -> EnvBase:
-    """A Gymnasium environment under TorchRL, without entries that are no numbers; a TorchRL environment as it is.
+    """Wraps a Gymnasium environment for TorchRL, without non-numeric entries; returns a TorchRL environment unchanged.
 
     Examples:
         >>> import gymnasium
@@ -338,7 +338,7 @@ def as_torchrl(env: EnvBase | gymnasium.Env | gymnasium.vector.VectorEnv) -> Env
 
 
 def _plain(env: gymnasium.Env) -> gymnasium.Env:
-    """With the spaces that TorchRL has specs for: no tuples, texts, or numbers that start anywhere but at 0."""
+    """Converts observations to spaces that TorchRL has specs for: no tuples, texts, or indices that start above 0."""
     space, read = _plain_space(env.observation_space, _largest_index(env))
     if space is None:
         raise ValueError("this environment has no observation that a network could read")
@@ -357,7 +357,7 @@ _Read = Callable[[Any], Any]
 
 
 def _plain_space(space: spaces.Space, largest: int) -> tuple[spaces.Space | None, _Read]:
-    """The space, and what turns an observation of the one given into one of it; ``None`` for texts."""
+    """The converted space and the function that converts observations to it; ``None`` for texts."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         pairs = space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         parts = {key: _plain_space(inner, largest) for key, inner in pairs}
@@ -385,7 +385,11 @@ def _plain_space(space: spaces.Space, largest: int) -> tuple[spaces.Space | None
 
 
 def _plain_box(space: spaces.Box, largest: int) -> tuple[spaces.Space, _Read]:
-    if space.dtype in (np.uint16, np.uint32, np.uint64):  # torch has next to nothing for them
+    if space.dtype in (
+        np.uint16,
+        np.uint32,
+        np.uint64,
+    ):  # torch supports hardly any operations for this dtype
         high = np.minimum(space.high.astype(np.uint64), 2**62).astype(np.int64)
         box = spaces.Box(space.low.astype(np.int64), high, dtype=np.int64)
         return box, lambda seen: np.asarray(seen, dtype=np.int64)
@@ -399,13 +403,13 @@ def _same(seen: Any) -> Any:
 
 
 def _largest_index(env: gymnasium.Env) -> int:
-    """Of the images of MiniGrid, whose numbers name objects and colours although their space goes up to 255."""
+    """The bound of MiniGrid's images, whose integers are objects and colours although their space goes up to 255."""
     minigrid = sys.modules.get("minigrid.minigrid_env")
     if minigrid is None or not isinstance(env.unwrapped, minigrid.MiniGridEnv):
         return _BRIGHTEST
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
-        # What other wrappers show may be anything; of MiniGrid's own, two show colours.
+        # Other wrappers may return anything; two of MiniGrid's wrappers return colours.
         own = type(layer).__module__.startswith("minigrid.")
         shows_colours = type(layer).__name__.startswith("RGBImg")
         if isinstance(layer, gymnasium.ObservationWrapper) and (shows_colours or not own):
@@ -417,7 +421,7 @@ def _largest_index(env: gymnasium.Env) -> int:
 
 
 class ObservationReader:
-    """Turns single observations of a Gymnasium environment into what agents see of it, without stepping it.
+    """Formats single observations of a Gymnasium environment for an agent, without stepping the environment.
 
     Args:
         env (gymnasium.Env): the environment.

@@ -13,7 +13,7 @@ import gymnasium as gym
 import pygame
 
 from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, tile
-from torchrl_dceo.envs.minigrid import WORLDS, MiniGridWorld, world_id
+from torchrl_dceo.envs.minigrid import ENVIRONMENTS, MiniGridMapEnv, env_id
 from torchrl_dceo.envs.minigrid.cells import KIND
 
 __all__ = ["decode_keys", "draw_ansi", "main", "play"]
@@ -29,7 +29,7 @@ _KEYS = {
 }
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _QUIT = ("q", "escape")
-# Letters beside the colours, so that nothing depends on telling colours apart.
+# Letters in addition to colours, for people who cannot distinguish them.
 _LETTERS = {
     "agent": "@ ",
     "agent_with_key": "@k",
@@ -44,20 +44,20 @@ _LETTERS = {
 }
 
 
-def draw_ansi(world: MiniGridWorld) -> str:
-    """Returns the environment as coloured text, two characters a cell, with the goal even if it is hidden.
+def draw_ansi(grid_env: MiniGridMapEnv) -> str:
+    """Returns the environment as coloured text, two characters per cell, goal included even if it is hidden.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import EscapeRoom
         >>> from torchrl_dceo.envs.play import draw_ansi
-        >>> world = EscapeRoom(room_size=3)
-        >>> _ = world.reset(seed=0)
-        >>> draw_ansi(world).count("@"), len(draw_ansi(world).splitlines())
+        >>> grid_env = EscapeRoom(room_size=3)
+        >>> _ = grid_env.reset(seed=0)
+        >>> draw_ansi(grid_env).count("@"), len(draw_ansi(grid_env).splitlines())
         (1, 9)
     """
-    kinds = world.cells.copy()
-    x, y = world.agent_pos
-    kinds[y, x] = KIND["agent" if world.carrying is None else "agent_with_key"]
+    kinds = grid_env.cells.copy()
+    x, y = grid_env.agent_pos
+    kinds[y, x] = KIND["agent" if grid_env.carrying is None else "agent_with_key"]
     lines = []
     for row in kinds.tolist():
         cells = [_ansi_cell(TILE_KINDS[kind]) for kind in row]
@@ -72,7 +72,7 @@ def _ansi_cell(kind: str) -> str:
 
 
 def decode_keys(chunk: str) -> list[str]:
-    """Splits what a terminal sent into keys: letters, ``up``, ``right``, ``down``, ``left``, ``escape``.
+    """Splits terminal input into keys: letters, ``up``, ``right``, ``down``, ``left``, ``escape``.
 
     Examples:
         >>> from torchrl_dceo.envs.play import decode_keys
@@ -96,14 +96,14 @@ def play(
 
     Args:
         env (gym.Env): one of the environments, wrapped or not.
-        keys (Iterable[str]): as :func:`decode_keys` names them.
-        show (Callable): called with one line of text whenever there is something new to see.
+        keys (Iterable[str]): keys as returned by :func:`decode_keys`.
+        show (Callable): called with one line of text after every change.
 
     Keyword Args:
-        seed (int, optional): of the first episode.
+        seed (int, optional): seed of the first episode.
 
     Returns:
-        The return of each episode that was begun.
+        The return of each started episode.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import FourRooms
@@ -114,16 +114,18 @@ def play(
         >>> said[1]
         'step 1 of 100 · right · reward 0 · state 1'
     """
-    world = env.unwrapped
-    if not isinstance(world, MiniGridWorld):
-        raise ValueError(f"play needs one of the MiniGrid environments, got {type(world).__name__}")
-    usable = {key: name for key, name in _KEYS.items() if name in world.action_names}
+    grid_env = env.unwrapped
+    if not isinstance(grid_env, MiniGridMapEnv):
+        raise ValueError(
+            f"play needs one of the MiniGrid environments, got {type(grid_env).__name__}"
+        )
+    usable = {key: name for key, name in _KEYS.items() if name in grid_env.action_names}
     others = {"pickup": ", p pick up", "toggle": ", t toggle"}
-    hint = "wasd or arrows move" + "".join(others.get(name, "") for name in world.action_names)
+    hint = "wasd or arrows move" + "".join(others.get(name, "") for name in grid_env.action_names)
     returns = [0.0]
     over = False
     env.reset(seed=seed)
-    show(f"{world.mission} · {hint}, r restart, q quit")
+    show(f"{grid_env.mission} · {hint}, r restart, q quit")
     for key in keys:
         if key in _QUIT:
             break
@@ -133,12 +135,12 @@ def play(
             over = False
             show("a new episode")
         elif key in usable:
-            _, reward, terminated, truncated, _ = env.step(world.action_names.index(usable[key]))
+            _, reward, terminated, truncated, _ = env.step(grid_env.action_names.index(usable[key]))
             returns[-1] += float(reward)
             over = terminated or truncated
             text = (
-                f"step {world.step_count} of {world.max_steps} · {usable[key]} · "
-                f"reward {reward:g} · state {world.state_id}"
+                f"step {grid_env.step_count} of {grid_env.max_steps} · {usable[key]} · "
+                f"reward {reward:g} · state {grid_env.state_id}"
             )
             show(text + (" · the episode is over, any key starts the next" if over else ""))
         else:
@@ -147,14 +149,14 @@ def play(
 
 
 def _terminal_keys() -> Generator[str, None, None]:
-    """Keys as they are pressed, without waiting for a return."""
+    """Reads keys as they are pressed, without waiting for Enter."""
     import termios
     import tty
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setcbreak(descriptor, termios.TCSANOW)  # keeps what was typed while we started
+        tty.setcbreak(descriptor, termios.TCSANOW)  # keeps keys that were typed during the start
         while chunk := os.read(descriptor, 64):
             yield from decode_keys(chunk.decode(errors="ignore"))
     finally:
@@ -193,24 +195,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--window", action="store_true", help="MiniGrid's window, not the terminal")
     options = parser.parse_args(arguments)
     if options.list:
-        print("\n".join(WORLDS))
+        print("\n".join(ENVIRONMENTS))
         return 0
     try:
         if options.id is None:
-            raise ValueError(f"name an environment to play: {', '.join(WORLDS)}")
-        name = world_id(options.id)
+            raise ValueError(f"name an environment to play: {', '.join(ENVIRONMENTS)}")
+        name = env_id(options.id)
         if not options.window and not sys.stdin.isatty():
             raise ValueError("stdin is not a terminal: run this in one, or pass --window")
         env = gym.make(name, slip=options.slip, render_mode="human" if options.window else None)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    world = env.unwrapped
-    assert isinstance(world, MiniGridWorld)
+    grid_env = env.unwrapped
+    assert isinstance(grid_env, MiniGridMapEnv)
     clear = "" if options.window else "\x1b[2J\x1b[H"
 
     def show(text: str) -> None:
-        picture = "" if options.window else draw_ansi(world) + "\n"
+        picture = "" if options.window else draw_ansi(grid_env) + "\n"
         print(f"{clear}{picture}{text}", flush=True)
 
     keys = _window_keys() if options.window else _terminal_keys()
@@ -222,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cannot open a window ({error}): leave out --window", file=sys.stderr)
         return 2
     finally:
-        keys.close()  # gives the terminal back
+        keys.close()  # restores the terminal
         env.close()
     return 0
 

@@ -1,4 +1,4 @@
-"""What agents need of an environment, added where it is missing, so that any can be trained in."""
+"""Adds what agents need to any environment: observation format, transforms, visit counts."""
 
 from __future__ import annotations
 
@@ -46,19 +46,21 @@ __all__ = [
 ]
 
 _SUPPORTED = "supported are discrete actions, one of n, under the entry 'action'"
-# Places of the table of visits of an environment without state_id: of n states about n²/2²¹ pairs share one.
+# Size of the visit table of an environment without state_id: of n states about n²/2²¹ pairs collide.
 _HASH_BITS = 20
 _NUM_HASHES = 2**_HASH_BITS
-_EXACT_HASH = 2**13  # numbers of an image whose states are not yet cells
+_EXACT_HASH = (
+    2**13
+)  # the largest image, in entries, whose states are hashed exactly and not by cells
 _CACHE = "_torchrl_dceo_prepared"
 
 
 class PreparedEnv(TransformedEnv):
-    """An environment with all that agents need, as :func:`prepare_env` returns it."""
+    """The environment that :func:`prepare_env` returns."""
 
 
 class HashedState(Transform):
-    """Writes a ``state_id`` for environments that have none: the hash of the observation.
+    """Writes a hash of the observation as ``state_id``, for environments without one.
 
     Keyword Args:
         in_key (NestedKey): the observation. Default: ``"observation"``.
@@ -97,7 +99,7 @@ class HashedState(Transform):
                 _hash_kind(observation[(0,) * len(batch)]) if kind == "auto" else kind
             )
         numbers = self._hash(observation.reshape(batch.numel(), *observation.shape[len(batch) :]))
-        # Multiplied by a number of well spread bits; the highest bits depend on all bits of the hash.
+        # Multiplicative hashing: the highest bits of the product depend on all bits of the hash.
         spread = combine([numbers, torch.zeros_like(numbers)]) >> (64 - _HASH_BITS)
         places = (spread & (_NUM_HASHES - 1)).view(batch).to(observation.device)
         return tensordict.set(self.out_keys[0], places)
@@ -128,7 +130,7 @@ def _hash_kind(observation: Tensor) -> str:
 
 
 class RewardFree(Transform):
-    """Sets every reward to 0: the environment of a phase in which options are discovered.
+    """Sets every reward to 0, for a phase of option discovery.
 
     Episodes end as before, because a transform cannot change their termination.
 
@@ -145,9 +147,9 @@ class RewardFree(Transform):
 
 
 def frame_stack_of(env: EnvBase, key: NestedKey) -> CatFrames | None:
-    """The transform that stacks the frames that agents see under ``key``, or ``None``.
+    """The transform that stacks the frames of ``key``, or ``None``.
 
-    A stack that is formatted afterwards (its channels moved, say) is an observation like any other.
+    A stack that is formatted afterwards (e.g. with permuted channels) is treated like any other observation.
 
     Examples:
         >>> from torchrl.envs import CatFrames, GymEnv, TransformedEnv
@@ -177,23 +179,23 @@ def prepare_env(
     reward_free: bool = False,
     transforms: Sequence[Transform] = (),
 ) -> EnvBase:
-    """Returns an environment with all that agents need of it; what is there already is not added again.
+    """Adds to an environment what agents need and it does not have yet.
 
     Added where they are missing: categorical actions, one observation (an image ``uint8 [*, C, H, W]`` under ``pixels``
     or a float vector under ``observation``), ``is_init`` (TorchRL's ``InitTracker``) and ``episode_reward``
-    (``RewardSum``). An environment that has all of it is returned as it is, and one that was prepared before is
-    returned as it was then, so that an agent and its training use the same. :func:`~torchrl_dceo.agents.make_agent`
-    and :func:`~torchrl_dceo.training.train` call this themselves: call it only to choose.
+    (``RewardSum``). An environment that has all of it is returned unchanged. An environment that was prepared before
+    gives the same result, so that an agent and its training use the same. :func:`~torchrl_dceo.agents.make_agent`
+    and :func:`~torchrl_dceo.training.train` call this function; call it yourself only to choose settings.
 
     Args:
         env (EnvBase, gymnasium.Env or gymnasium.vector.VectorEnv): with discrete actions.
 
     Keyword Args:
         observation (NestedKey or sequence of NestedKey, optional): the entries to read. Default: ``pixels``, or
-            ``observation``, or all entries put side by side as a vector; of a large image and other entries, the image.
+            ``observation``, or all entries concatenated to a vector; if one of them is a large image, only the image.
         layout (str, optional): ``"chw"`` or ``"hwc"``, of images; ``"auto"``: inferred from their shape. Default:
             ``"auto"``.
-        visits (str or StateCounts, optional): counts visited states, as in :func:`~torchrl_dceo.envs.make_env`. Where
+        visits (str or StateCounts, optional): counts visited states, as in :func:`~torchrl_dceo.envs.make_env`. If
             there is no ``state_id``, states are hashes of the observation. Default: ``None``.
         reward_free (bool, optional): sets every reward to 0. Default: ``False``.
         transforms (sequence of Transform, optional): further ones, after the observation is formatted.
@@ -224,26 +226,28 @@ def prepare_env(
         ]
         if not chain and visits is None:
             return base
-        # On a device by name: an environment without one is asked to cast at every step.
+        # With an explicit device: an environment without one casts at every step.
         device = {"device": "cpu"} if base.device is None else {}
         prepared = PreparedEnv(base, Compose(*chain), **device)
-        # Not as an attribute of the module, which would be a part of itself.
+        # Not as an attribute, which would register the module as its own submodule.
         env.__dict__[_CACHE] = prepared
     elif observation is not None or layout != "auto" or reward_free or transforms:
-        raise ValueError("this environment was prepared before: choose when it is prepared first")
+        raise ValueError(
+            "this environment was already prepared: pass the settings to the first call of prepare_env"
+        )
     if visits is not None:
         append_visits(prepared, visits)
     return prepared
 
 
 def append_visits(env: TransformedEnv, visits: Literal["counts", "coverage"] | StateCounts) -> None:
-    """Appends a table of visits, and a ``state_id`` if there is none; not a second one."""
+    """Appends visit counts, and a ``state_id`` if missing; does nothing if there are visit counts already."""
     if find_transform(env, StateCounts) is not None:
         return
     if "state_id" not in env.full_observation_spec.keys():
         key = "pixels" if "pixels" in env.full_observation_spec.keys() else "observation"
         made = find_transform(env, ObservationFormat)
-        # A vector that was made of whole numbers repeats to the last digit.
+        # A vector made from integers repeats exactly.
         exact = key == "observation" and made is not None and made.whole_numbers
         env.append_transform(HashedState(in_key=key, kind="exact" if exact else "auto"))
     states = num_states(env)

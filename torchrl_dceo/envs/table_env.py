@@ -23,10 +23,10 @@ _BLOCK_STEPS, _BLOCK_NUMBERS = 256, 2**16
 
 
 class Slip:
-    """Overwrites actions with probability ``probability``, with random numbers drawn in blocks.
+    """Overwrites actions with probability ``probability``; random numbers are drawn in blocks.
 
-    A step of a small batch is a handful of tensor operations, and drawing one number an environment would be a third of
-    them. So the draws of many steps are made at once, and a step is one ``torch.where``.
+    A step of a small batch is only a few tensor operations, and drawing one number per environment would be a third of
+    the time. So the numbers of many steps are drawn at once, and a step is one ``torch.where``.
 
     The random action may be the chosen one: with A actions the action changes with probability
     ``probability * (A - 1) / A``.
@@ -69,7 +69,7 @@ class Slip:
         self._next_block()
 
     def __call__(self, action: Tensor) -> Tensor:
-        """Returns what is done in place of ``action`` (a new tensor)."""
+        """Returns the actions after slipping (a new tensor)."""
         if self._used == self._shape[0]:
             self._next_block()
         step, self._used = self._used, self._used + 1
@@ -91,11 +91,11 @@ class Slip:
         self._keep, self._random = keep.unbind(0), random.unbind(0)
 
     def get_state(self) -> dict[str, Tensor]:
-        """Returns where in the random numbers it is, as plain tensors."""
+        """Returns the state of the random numbers, as plain tensors."""
         return {"generator": self._block_state.clone(), "used": torch.tensor(self._used)}
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Continues from where :meth:`get_state` was called, by drawing that block again."""
+        """Restores a state of :meth:`get_state`, by drawing its block again."""
         self._generator.set_state(state["generator"].cpu())
         self._next_block()
         self._used = int(state["used"])
@@ -114,18 +114,18 @@ class TableEnv(CompleteSteps, EnvBase):
     time limit does). Without goals (``goals=None``) no reward is given and nothing terminates: the
     coverage mode.
 
-    An environment is a subclass that builds its tables, passes them to this constructor and defines with
-    :meth:`observe` what a state looks like. Environments that change with time override :meth:`_move`,
+    A subclass builds its tables, passes them to this constructor and defines the observation with
+    :meth:`observe`. Environments that change over time override :meth:`_move`,
     :meth:`_reached_goal` or :meth:`_draw_start`; ``self._env_steps`` counts the steps of each
     environment over all its episodes.
 
-    All random numbers come from generators of the environment's own: the same seed gives the
+    All random numbers come from the environment's own generators: the same seed gives the
     same trajectory, and :meth:`get_env_state` / :meth:`set_env_state` save and restore the
     environment in mid-episode, generator included.
 
     Args:
         next_state (Tensor): integer table of shape ``[S, A]``.
-        starts (Sequence[int]): states an episode can start in, one drawn uniformly at each reset.
+        starts (Sequence[int]): start states; one is drawn uniformly at each reset.
         goals (Sequence[int], optional): states that give +1 and end the episode. ``None``:
             coverage mode.
         observation_key (str): the entry that :meth:`observe` fills.
@@ -191,8 +191,8 @@ class TableEnv(CompleteSteps, EnvBase):
         self._set_tables(next_state, starts, goals)
         self._make_specs(observation_spec)
         zeros = torch.zeros(self.batch_size, dtype=torch.int64, device=device)
-        self._state = zeros  # where each environment is
-        self._elapsed = zeros  # steps of its episode so far
+        self._state = zeros  # the state of each environment
+        self._elapsed = zeros  # steps of its current episode
         self._env_steps = zeros  # steps over all its episodes
         self._set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
 
@@ -237,10 +237,10 @@ class TableEnv(CompleteSteps, EnvBase):
             device=device,
         )
 
-    # What an environment must or may define
+    # Methods for subclasses
 
     def observe(self, state_ids: Tensor) -> Tensor:
-        """Returns what the agent sees in each state: ``[*state_ids.shape, *observation.shape]``."""
+        """Returns the observation of each state: ``[*state_ids.shape, *observation.shape]``."""
         raise NotImplementedError
 
     def render(self, state_ids: Tensor | None = None) -> Tensor:
@@ -250,8 +250,8 @@ class TableEnv(CompleteSteps, EnvBase):
         """
         raise NotImplementedError
 
-    # take, not indexing: a tensor without dimensions as index gives a view of the table, and who
-    # writes into a step's result must not change the environment.
+    # take, not indexing: indexing with a zero-dimensional tensor gives a view of the table, and
+    # writing into a step's result must not change the environment.
 
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
         return self._moves.take(torch.add(action, state, alpha=self.num_actions))
@@ -291,7 +291,7 @@ class TableEnv(CompleteSteps, EnvBase):
         if self.slip:
             action = self._slip(action)
         state = self._move(self._state, action)
-        # Past nn.Module's __setattr__, which would take a quarter of the step.
+        # Bypasses nn.Module's __setattr__, which would take a quarter of the step.
         self.__dict__.update(
             _state=state, _elapsed=self._elapsed + 1, _env_steps=self._env_steps + 1
         )
@@ -308,17 +308,17 @@ class TableEnv(CompleteSteps, EnvBase):
         )
 
     def _pack(self, **entries: Tensor) -> TensorDictBase:
-        # The state tensors are replaced at each step, never written into: handing them out is safe.
+        # The state tensors are replaced at each step, never written into, so they are returned without a copy.
         entries[self._observation_key] = self._observe_now()
         entries["state_id"] = self._state
-        # Unsafe skips the validation of shapes: they are right by construction.
+        # Skips the validation of shapes, which are right by construction.
         return TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         if seed is None:
             return
         self._generator.manual_seed(seed)
-        # A seed of its own: with the same one the slips would repeat the draws of the starts.
+        # A different seed: with the same one the slips would repeat the random numbers of the starts.
         own = int(torch.randint(2**62, (), generator=self._generator, device=self.device))
         self._slip = Slip(
             self.slip, self.num_actions, batch_size=self.batch_size, seed=own, device=self.device
@@ -356,7 +356,7 @@ class TableEnv(CompleteSteps, EnvBase):
     # Save and restore; exact dynamics
 
     def get_env_state(self) -> dict[str, Tensor]:
-        """Returns all that changes while it runs, generator included, as plain tensors (copies)."""
+        """Returns the complete state, generator included, as plain tensors (copies)."""
         return {
             "state_id": self._state.clone(),
             "elapsed": self._elapsed.clone(),
@@ -366,7 +366,7 @@ class TableEnv(CompleteSteps, EnvBase):
         }
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the run continues as if never interrupted."""
+        """Restores a state of :meth:`get_env_state`; the environment continues exactly."""
         for key in ("state_id", "elapsed", "env_steps"):
             if state[key].shape != self.batch_size:
                 raise ValueError(
@@ -381,14 +381,14 @@ class TableEnv(CompleteSteps, EnvBase):
 
     @property
     def next_state(self) -> Tensor:
-        """The table of moves, int64 of shape ``[S, A]``."""
+        """The table of next states, int64 of shape ``[S, A]``."""
         return self._moves.view(self.num_states, self.num_actions)
 
     def transition_matrix(self, policy: Tensor | None = None) -> Tensor:
         """Returns P(s, s') of the walk under the real dynamics, slip included: sparse COO,
         float64, ``[S, S]``.
 
-        Goals do not end this walk: it is the walk over all states that the Laplacian is defined on.
+        Goals do not end this random walk: the Laplacian is defined on all states.
 
         Args:
             policy (Tensor, optional): action probabilities ``[S, A]``. Default: uniform.

@@ -1,4 +1,4 @@
-"""Transforms of this package's environments, and the table of visits that several of them share."""
+"""Transforms of this package's environments, and the visit counts that several of them share."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ __all__ = [
 
 try:
     import fcntl
-except ImportError:  # Windows: no lock, so count in one process only
+except ImportError:  # Windows has no lock: count in one process only
     fcntl = None  # type: ignore[assignment]
 
 
 class SharedTable:
-    """An int64 table in a memory-mapped file: processes that unpickle it share it.
+    """An int64 table in a memory-mapped file, shared by all processes that unpickle it.
 
     Environments are sent to worker processes by pickle, which copies tensors in shared memory;
-    a file is found again by its name. Additions hold the file's lock, so none is lost, in however
-    many processes of this machine. The file is removed when its creator lets go of the table, or, if the creator was
-    killed, when the next process of this machine makes a table.
+    a file can be opened by its name. Additions hold the file's lock, so none is lost, with any number of
+    processes on this machine. The file is removed when its creator releases the table, or, if the creator was
+    killed, when the next process on this machine creates a table.
 
     Args:
-        size (int): number of entries, all zero at first.
+        size (int): number of entries, initially zero.
 
     Examples:
         >>> import pickle, torch
@@ -108,7 +108,7 @@ class SharedTable:
         self._attach(state["name"], mapped)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedTable:
-        # A copy of an environment counts in the same table, as a clone of a transform does.
+        # A copy of an environment uses the same table, like a clone of a transform.
         return self
 
 
@@ -116,14 +116,14 @@ _SUFFIX = ".counts"
 
 
 def _prefix() -> str:
-    # Containers may share a folder for temporary files, but not their process numbers.
+    # Containers may share a temporary folder but not process ids.
     return f"torchrl_dceo_{zlib.crc32(platform.node().encode()):08x}_"
 
 
 @functools.cache
 def _remove_orphans() -> None:
-    """Removes the tables of processes that were killed; once a process."""
-    if fcntl is None:  # Windows, where asking for a process would end it
+    """Removes the tables of processes that were killed; runs once per process."""
+    if fcntl is None:  # Windows, where os.kill(pid, 0) would end the process
         return
     for path in Path(tempfile.gettempdir()).glob(f"{_prefix()}*{_SUFFIX}"):
         creator = path.name.removeprefix(_prefix()).partition("_")[0]
@@ -137,7 +137,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's, or no number of a process
+    except (OSError, OverflowError):  # another user's, or not a process id
         return True
     return True
 
@@ -152,7 +152,7 @@ _T = TypeVar("_T", bound=Transform)
 
 
 def num_states(env: EnvBase, state_key: NestedKey = "state_id") -> int:
-    """Returns how many values the ``state_id`` of an environment can take, batched or not.
+    """Returns the number of values of an environment's ``state_id``.
 
     Examples:
         >>> from torchrl_dceo.envs import RubiksCubeEnv, num_states
@@ -168,7 +168,7 @@ def num_states(env: EnvBase, state_key: NestedKey = "state_id") -> int:
 
 
 def find_transform(env: EnvBase, kind: type[_T]) -> _T | None:
-    """Returns the first transform of that kind in a (transformed) environment, or ``None``.
+    """Returns the first transform of a class in a (transformed) environment, or ``None``.
 
     Examples:
         >>> from torchrl.envs import TransformedEnv
@@ -182,7 +182,7 @@ def find_transform(env: EnvBase, kind: type[_T]) -> _T | None:
 
 
 def transforms_of(env: EnvBase, kind: type[_T]) -> Iterator[_T]:
-    """The transforms of that kind in a (transformed) environment, the outermost environment's first.
+    """The transforms of a class in a (transformed) environment, the outermost environment's first.
 
     Examples:
         >>> from torchrl.envs import InitTracker, RewardSum, TransformedEnv
@@ -201,24 +201,24 @@ def transforms_of(env: EnvBase, kind: type[_T]) -> Iterator[_T]:
 
 
 class RowTransform(Transform):
-    """A transform that has numbers for the log of a run: the trainer adds :meth:`row` to each row."""
+    """A transform with columns for the log of a run: the trainer adds :meth:`row` to each row."""
 
     def row(self) -> dict[str, float]:
-        """The numbers, by column; counts per row restart. Here: none."""
+        """The values by column; counts per row restart. Default: none."""
         return {}
 
 
 class StateCounts(Transform):
-    """Counts how often each state was visited: the perfect n(s) of count-based exploration.
+    """Counts the visits of each state: the exact n(s) of count-based exploration.
 
-    Every step counts the state that it leads to (``("next", "state_id")``) and every reset the state
-    that the episode starts in: over T steps and K episodes the counts add up to T + K. Nothing is
+    Every step counts the next state (``("next", "state_id")``) and every reset the state
+    in which the episode starts: over T steps and K episodes the counts sum to T + K. Nothing is
     written into the tensordict; :attr:`counts` is the table, and :meth:`bonus` reads 1/√n(s) for a
-    batch that was sampled from replay (the agent multiplies by its β).
+    sampled batch (the agent multiplies by its β).
 
-    All environments of a batch count in one table. So do a :meth:`clone` and any copy that was
+    All environments of a batch share one table, and so do a :meth:`clone` and any copy that was
     pickled to another process of this machine: to share a table among the workers of a collector,
-    build one ``StateCounts`` and hand it to each of their environments.
+    build one ``StateCounts`` and pass it to each of their environments.
 
     The table is part of the ``state_dict`` (and so of ``TransformedEnv.state_dict()``); loading
     writes into the shared table.
@@ -254,17 +254,17 @@ class StateCounts(Transform):
 
     @property
     def counts(self) -> Tensor:
-        """n(s), int64 ``[num_states]``: the table itself, which continues counting."""
+        """n(s), int64 ``[num_states]``: the table itself, not a copy."""
         return self._table.values
 
     @property
     def visited(self) -> Tensor:
-        """Which states were visited so far, bool ``[num_states]``."""
+        """A mask of the visited states, bool ``[num_states]``."""
         return self.counts > 0
 
     @property
     def num_visited(self) -> int:
-        """How many distinct states were visited so far."""
+        """The number of distinct visited states."""
         return int(self.counts.count_nonzero())
 
     def bonus(self, state_ids: Tensor) -> Tensor:
@@ -273,7 +273,7 @@ class StateCounts(Transform):
         return counts.clamp(min=1).rsqrt().to(state_ids.device, torch.float32)
 
     def count(self, data: TensorDictBase) -> None:
-        """Counts the visits of steps that were made elsewhere, as if they had been made here.
+        """Adds the visits of steps from other environments.
 
         Args:
             data (TensorDictBase): steps of a collector, with the entry ``is_init`` of TorchRL's ``InitTracker``.
@@ -295,7 +295,7 @@ class StateCounts(Transform):
         return tensordict_reset
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Counts nothing: sampling from replay is no visit."""
+        """Counts nothing: sampling from a replay buffer is not a visit."""
         return tensordict
 
     def get_extra_state(self) -> Tensor:
@@ -312,10 +312,10 @@ class StateCounts(Transform):
 
 
 class Coverage(StateCounts):
-    """State counts that also write how many distinct states were visited so far.
+    """State counts that also write the number of distinct visited states.
 
     The entry ``coverage``, int64 ``[*B, 1]``, is the number for all environments that share the table,
-    after the step (or reset) it comes with.
+    after the step or reset.
 
     Args:
         num_states (int): size of the table; see :func:`num_states`.
@@ -369,10 +369,10 @@ class Coverage(StateCounts):
 class ActionNoise(Transform):
     """Overwrites the action by a uniformly random one with some probability (the paper's 0.15).
 
-    For Gym environments that have no slip of their own. The environment gets the overwritten
-    action; the tensordict keeps the one that the policy chose. The random numbers come from a
-    generator of the transform's own, which is part of its ``state_dict``. (``env.set_seed`` does not
-    reach transforms: give each worker's transform a seed of its own.)
+    For environments without a slip setting. The environment gets the overwritten
+    action; the tensordict keeps the policy's action. The random numbers come from the
+    transform's own generator, which is part of its ``state_dict``. (``env.set_seed`` does not
+    affect transforms: give each worker's transform its own seed.)
 
     Args:
         prob (float): probability per step and environment. Default: 0.15.
@@ -407,7 +407,7 @@ class ActionNoise(Transform):
         self._generator = torch.Generator().manual_seed(seed)
 
     def set_container(self, container: Transform | EnvBase) -> None:
-        """Forgets the number of actions of an earlier environment."""
+        """Clears the number of actions of an earlier environment."""
         self._num_actions = None
         super().set_container(container)
 
@@ -446,7 +446,7 @@ class ActionNoise(Transform):
 
 
 class CategoricalAction(Transform):
-    """Makes a one-hot action, or an index of shape ``[*, 1]``, a plain index: the policy writes one number.
+    """Converts one-hot actions, or indices of shape ``[*, 1]``, to plain indices, which the policy then writes.
 
     Keyword Args:
         action_key (NestedKey, optional): Default: ``"action"``.

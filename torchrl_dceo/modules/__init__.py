@@ -1,4 +1,4 @@
-"""Actors, exploration modules and rewards that compose into a TorchRL policy or pipeline."""
+"""Actors, exploration modules, networks and intrinsic rewards, as TensorDict modules."""
 
 from torchrl_dceo.modules.bonus import CountBonus, RNDBonus, RunningMoments, RunningNormalizer
 from torchrl_dceo.modules.centring import Centred, CentringFit
@@ -10,6 +10,7 @@ from torchrl_dceo.modules.exploration import EZGreedyModule, OptionExplorationMo
 from torchrl_dceo.modules.option_actor import OptionQValueActor, averaged
 from torchrl_dceo.modules.rayleigh_ritz import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.modules.rewards import EigenReward
+from torchrl_dceo.modules.selection import DirectedSelection
 from torchrl_dceo.modules.skill_rewards import CICReward, DIAYNReward, SkillScores
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "CentringFit",
     "CountBonus",
     "DIAYNReward",
+    "DirectedSelection",
     "DuelingDistribution",
     "EZGreedyModule",
     "EigenReward",

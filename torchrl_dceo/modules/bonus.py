@@ -1,4 +1,4 @@
-"""Exploration bonuses, added to the reward of a sampled batch, and the running statistics that they are scaled by."""
+"""Exploration bonuses, added to the reward of a sampled batch, and the running statistics that scale them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ __all__ = ["CountBonus", "RNDBonus", "RunningMoments", "RunningNormalizer"]
 class RunningMoments(nn.Module):
     """Mean and variance over all batches so far, one for each feature, saved with the module.
 
-    Batches are merged by the parallel formula of Chan, Golub & LeVeque (1983), which loses no precision to large
-    means.
+    Batches are merged by the parallel formula of Chan, Golub & LeVeque (1983), which stays precise for large means.
 
     Args:
         shape (sequence of int): the shape of one sample. Default: ``()``, a number.
@@ -49,7 +48,7 @@ class RunningMoments(nn.Module):
         if not eps > 0:
             raise ValueError(f"eps must be positive, got {eps}")
         self.eps = eps
-        # int64: a float32 stops counting single samples after 16 million.
+        # int64: float32 cannot count past 16 million.
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(tuple(shape)))
         self.register_buffer("var", torch.ones(tuple(shape)))
@@ -61,11 +60,11 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: Tensor) -> None:
-        """Counts a batch ``[*, *shape]``."""
+        """Adds a batch ``[*, *shape]`` to the statistics."""
         shape = self.mean.shape
         if batch.shape[batch.ndim - len(shape) :] != shape:
             raise ValueError(
-                f"statistics of samples of shape {tuple(shape)} cannot take a batch of {tuple(batch.shape)}"
+                f"statistics of samples of shape {tuple(shape)} cannot use a batch of shape {tuple(batch.shape)}"
             )
         rows = batch.reshape(-1, *shape).to(self.mean.dtype)
         if not rows.shape[0]:
@@ -83,8 +82,8 @@ class RunningMoments(nn.Module):
 class RunningNormalizer(RunningMoments):
     """Observations minus their mean, divided by their standard deviation, clipped: each pixel by its own statistics.
 
-    Calling it changes nothing; :meth:`update` counts a batch, once, however many networks begin with the module.
-    A pixel that never changed and now does is far from its mean: it is clipped, and so seen as new.
+    Only :meth:`update` changes the statistics, so that several networks can share the module. A pixel that changes
+    for the first time is far from its mean and is clipped.
 
     Args:
         shape (sequence of int): the shape of one observation.
@@ -130,7 +129,7 @@ class _Bonus(KeyedModule):
     @property
     @abstractmethod
     def _read_key(self) -> NestedKey:
-        """The entry that the bonus is computed from."""
+        """The key of the entry that the bonus is computed from."""
 
     def _keys_read(self) -> list[NestedKey]:
         return [self._read_key, self.tensor_keys.reward]
@@ -140,7 +139,7 @@ class _Bonus(KeyedModule):
 
     @abstractmethod
     def _bonus(self, entry: Tensor) -> Tensor:
-        """The bonus of the batch, before β, from the entry that is read."""
+        """The bonus of the batch, before the multiplication with β."""
 
     # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
     @dispatch(auto_batch_size=False)
@@ -150,8 +149,8 @@ class _Bonus(KeyedModule):
         entry = tensordict.get(self._read_key, None)
         if entry is None:
             raise KeyError(
-                f"{type(self).__name__} reads {self._read_key!r}, which the batch does not hold: name it among the "
-                "entries that the replay buffer gives for next states"
+                f"{type(self).__name__} reads {self._read_key!r}, which the batch does not contain: add it to the "
+                "entries that the replay buffer returns for next states"
             )
         reward = tensordict.get(self.tensor_keys.reward)
         bonus = self._bonus(entry).to(reward.dtype).view(reward.shape)
@@ -161,10 +160,10 @@ class _Bonus(KeyedModule):
 
 
 class CountBonus(_Bonus):
-    r"""The bonus of count-based exploration, :math:`\beta / \sqrt{n(s')}`, with the counts of now.
+    r"""The bonus of count-based exploration, :math:`\beta / \sqrt{n(s')}`, with the current counts.
 
-    It runs before the main loss, on a batch from replay: a transition that was new when it was stored is worth
-    little once its state has become familiar. An n-step transition gets one bonus, that of its last state.
+    It runs before the main loss, on a batch from the replay buffer, so the bonus of a stored transition decreases as
+    its state is visited again. An n-step transition gets one bonus, that of its last state.
 
     Args:
         bonus (callable): maps state ids ``[*]`` to :math:`1/\sqrt{n(s)}`, e.g. the method ``bonus`` of an environment's
@@ -173,7 +172,7 @@ class CountBonus(_Bonus):
     Keyword Args:
         scale (float): β.
         state_key (NestedKey, optional): the ids. Default: ``("next", "state_id")``.
-        reward_key (NestedKey, optional): the reward that is added to. Default: ``("next", "reward")``.
+        reward_key (NestedKey, optional): the reward to add the bonus to. Default: ``("next", "reward")``.
 
     Examples:
         >>> import torch
@@ -192,8 +191,8 @@ class CountBonus(_Bonus):
         """The keys that ``set_keys`` can change.
 
         Attributes:
-            state_id (NestedKey): the number of the state after the transition.
-            reward (NestedKey): the reward that is added to.
+            state_id (NestedKey): the index of the state after the transition.
+            reward (NestedKey): the reward to add the bonus to.
         """
 
         state_id: NestedKey = ("next", "state_id")
@@ -224,22 +223,22 @@ class RNDBonus(_Bonus):
 
     The error :math:`\tfrac1k \lVert \hat g(x) - g(x) \rVert^2` of a predictor against a fixed random network at the
     normalised next observation x, divided by the standard deviation of all errors so far. It is computed when
-    sampling, with the predictor of now; TorchRL's :class:`~torchrl.objectives.RNDLoss` trains the predictor.
+    sampling, with the current predictor; TorchRL's :class:`~torchrl.objectives.RNDLoss` trains the predictor.
 
-    Each call counts the batch in the statistics of observations and of errors, before both are used, unless the
-    module is in ``eval()`` mode. Burda et al. divide by the deviation of the intrinsic *return*, a running sum along
-    each rollout; samples from replay are in no order, so here it is the deviation of the bonus itself. As theirs, it
-    is over all time, so the bonus fades as the predictor learns.
+    Each call first adds the batch to the statistics of observations and errors, unless the module is in ``eval()``
+    mode. Burda et al. divide by the standard deviation of the intrinsic *return*, a running sum along each rollout.
+    Samples from a replay buffer have no order, so here it is that of the bonus itself. As in the paper, it is taken
+    over all time, so the bonus fades as the predictor learns.
 
     Args:
         predictor (nn.Module): the network that learns.
-        target (nn.Module): the random one. Its parameters are frozen by ``RNDLoss``.
+        target (nn.Module): the random network. Its parameters are frozen by ``RNDLoss``.
 
     Keyword Args:
         scale (float): β.
-        normalizer (RunningNormalizer, optional): the normaliser that both networks begin with, to be updated here.
-        observation_key (NestedKey, optional): Default: ``("next", "pixels")``.
-        reward_key (NestedKey, optional): the reward that is added to. Default: ``("next", "reward")``.
+        normalizer (RunningNormalizer, optional): the first layer of both networks, updated by this module.
+        observation_key (NestedKey, optional): the observation. Default: ``("next", "pixels")``.
+        reward_key (NestedKey, optional): the reward to add the bonus to. Default: ``("next", "reward")``.
 
     Examples:
         >>> import torch
@@ -267,7 +266,7 @@ class RNDBonus(_Bonus):
 
         Attributes:
             observation (NestedKey): the observation after the transition.
-            reward (NestedKey): the reward that is added to.
+            reward (NestedKey): the reward to add the bonus to.
         """
 
         observation: NestedKey = ("next", "pixels")
@@ -291,7 +290,7 @@ class RNDBonus(_Bonus):
         self.predictor = predictor
         self.target = target
         self.normalizer = normalizer
-        # Errors of untrained networks can be as small as 1e-4: the usual 1e-8 would weigh in.
+        # Errors of untrained networks can be as small as 1e-4, where the usual 1e-8 would matter.
         self.errors = RunningMoments(eps=1e-12)
         self.set_keys(observation=observation_key, reward=reward_key)
 

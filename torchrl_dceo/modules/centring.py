@@ -1,4 +1,4 @@
-"""Images minus the mean image: what is always there does not drown what moves."""
+"""Networks on images minus the mean image, so that differences between states are not hidden by the background."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _BUFFERS = ("centre", "scale")
 
 
 class Centred(nn.Module, PreparedNetwork):
-    r"""A network on images of which a mean image is subtracted: :math:`\text{net}((x - \bar x) / \sigma)`.
+    r"""A network on standardised images, :math:`\text{net}((x - \bar x) / \sigma)`, with the mean image :math:`\bar x`.
 
-    In a grid a state differs from the next in two pixels, and from all others in no more; the walls are the same
-    everywhere. The output of an untrained network is then nearly constant over the states, and all differences have to
-    grow out of next to nothing. Without the mean image, and divided by the one standard deviation of all that is left,
-    the eigenfunctions take about a fifth of the updates, and options half of theirs.
+    In a grid any two states differ in two pixels only, and the walls are the same everywhere. The output of an
+    untrained network is then nearly constant over the states. With the mean image subtracted, and divided by the
+    single standard deviation σ of the result, the eigenfunctions need about a fifth of the updates, and the options
+    half of them.
 
-    Both statistics are buffers, 0 and 255 until :class:`CentringFit` sets them once: a representation must not drift
-    with its input. A learner that has to generalise a rare reward to neighbouring states needs its own scale, below
-    1/σ.
+    Both statistics are buffers, 0 and 255 until :class:`CentringFit` sets them. They are set only once, because a
+    representation must not drift with its input. A learner that has to generalise a rare reward to neighbouring
+    states needs a ``scale`` of its own, below 1/σ.
 
     Args:
         network (nn.Module): a network on float images.
         shape (sequence of int): ``(channels, height, width)`` of one image.
 
     Keyword Args:
-        scale (float, optional): a factor in the place of 1/σ, which no fit changes. Default: ``None``, 1/σ.
+        scale (float, optional): a fixed factor instead of 1/σ. Default: ``None``, 1/σ.
 
     Examples:
         >>> import torch
@@ -67,7 +67,7 @@ class Centred(nn.Module, PreparedNetwork):
             raise ValueError(f"scale must be positive, or None to be fitted, got {scale}")
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Maps images ``[*, C, H, W]``, in the units that the statistics were taken in, to the network's output."""
+        """Maps images ``[*, C, H, W]``, in the units of the statistics, to the network's output."""
         return self.network((pixels - self.centre) * self.scale)
 
     def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
@@ -91,17 +91,17 @@ class Centred(nn.Module, PreparedNetwork):
 
 
 class CentringFit(KeyedModule):
-    """Sets the statistics of every :class:`Centred` network from the first batch that it sees, and no other.
+    """Sets the statistics of every :class:`Centred` network from the first batch, and from no other.
 
-    One batch suffices: what matters is the image that does not change. It goes first among an agent's objectives,
-    so that all networks, online and target, begin to learn with the same statistics, in the same update.
+    One batch suffices, because the constant part of the image is what matters. The module is the first of an agent's
+    objectives, so that all networks, online and target, use the same statistics from the first update on.
 
     Args:
         modules (iterable of nn.Module): where the networks are: policies, losses (their target networks included).
 
     Keyword Args:
         in_key (NestedKey): the images. Default: ``"pixels"``.
-        successor (NestedKey): where the images one step on are. Default: ``"successor"``.
+        successor (NestedKey): prefix of the images one step later. Default: ``"successor"``.
 
     Examples:
         >>> import torch
@@ -121,7 +121,7 @@ class CentringFit(KeyedModule):
 
         Attributes:
             observation (NestedKey): the images.
-            successor (NestedKey): where the images one step on are.
+            successor (NestedKey): prefix of the images one step later.
         """
 
         observation: NestedKey = "pixels"
@@ -137,7 +137,7 @@ class CentringFit(KeyedModule):
         successor: NestedKey = "successor",
     ) -> None:
         super().__init__()
-        # In a tuple: they belong to the agent, not to this module.
+        # A tuple does not register them: they belong to the agent, not to this module.
         self._modules_centred = tuple(modules)
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self._known_fitted: bool | None = None
@@ -154,15 +154,15 @@ class CentringFit(KeyedModule):
     @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Looks at the first batch; passes every batch on as it is."""
-        # Asked of the buffer once, not at every update: reading a value waits for the device.
+        """Fits the statistics to the first batch; returns every batch unchanged."""
+        # The buffer is read once, not at every update: reading a value waits for the device.
         if self._known_fitted is None:
             self._known_fitted = bool(self.fitted)
         if not self._known_fitted:
             images = torch.cat([tensordict.get(key) for key in self.in_keys]).float()
             images = images.reshape(-1, *images.shape[-3:])
             centre = images.mean(0)
-            # An image that never changes has nothing to be divided by.
+            # Images that never change have a standard deviation of 0.
             deviation = (images - centre).square().mean().sqrt()
             values = {"centre": centre, "scale": torch.where(deviation > 0, 1 / deviation, 1 / 255)}
             for buffer, value in self._found(values):

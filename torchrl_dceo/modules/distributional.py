@@ -1,4 +1,4 @@
-"""Distributions of returns over fixed atoms: their layers, and the options as one actor over them."""
+"""Distributions of returns over fixed atoms: the layers, and the option actor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DuelingDistribution", "OptionDistributionalQValueActor", "make_suppo
 
 
 def make_support(num_atoms: int = 51, v_max: float = 10.0, v_min: float | None = None) -> Tensor:
-    r"""The returns :math:`z_1, \dots, z_K` that a distribution can put its mass on, evenly spaced.
+    r"""The atoms :math:`z_1, \dots, z_K` of a distribution of returns, evenly spaced.
 
     Args:
         num_atoms (int, optional): K. Default: ``51``.
@@ -38,9 +38,9 @@ def make_support(num_atoms: int = 51, v_max: float = 10.0, v_min: float | None =
 
 
 class DuelingDistribution(nn.Module):
-    r"""Makes log-probabilities of returns from a network's outputs, by dueling streams: the last layer of Rainbow.
+    r"""Turns a network's outputs into log-probabilities of returns with dueling streams: the last layer of Rainbow.
 
-    The network gives each atom a value and one advantage an action; their logits are
+    The network outputs for each atom a value and an advantage per action; the logits are
 
     .. math:: \ell_k(a) = v_k + A_k(a) - \tfrac1{|\mathcal A|} \sum_{a'} A_k(a')
 
@@ -70,7 +70,7 @@ class DuelingDistribution(nn.Module):
 
     @property
     def num_inputs(self) -> int:
-        """How many outputs the network before it must have: K (A + 1)."""
+        """The number of outputs of the network before it: K (A + 1)."""
         return self.num_atoms * (self.num_actions + 1)
 
     def forward(self, outputs: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class DuelingDistribution(nn.Module):
 
 
 class DistributionHead(OptionHead):
-    """Runs an option network that gives distributions, checks its output, and takes the expectation.
+    """Runs a distributional option network, checks its output, and computes the expectation.
 
     Args:
         module (nn.Module): the network.
@@ -111,13 +111,12 @@ class DistributionHead(OptionHead):
 
 
 class OptionDistributionalQValueActor(OptionQValueActor):
-    r"""All N options' distributions of returns in one pass, and the action values that they expect.
+    r"""The distributions of returns of all N options in one pass, and the expected action values.
 
-    The options of ``rainbow_dceo``: categorical distributions over fixed atoms (C51, `Bellemare et al., 2017
-    <https://arxiv.org/abs/1707.06887>`_), one head an option. It writes the log-probabilities ``option_action_dist`` of
-    shape ``[*, N, atoms, A]`` and their expectation ``option_action_value`` ``[*, N, A]``,
-    :math:`Q_o(s, a) = \sum_k z_k p_k(s, a; o)`, which is all that
-    :class:`~torchrl_dceo.modules.OptionExplorationModule` reads.
+    The option actor of ``rainbow_dceo``: categorical distributions over fixed atoms (C51, `Bellemare et al., 2017
+    <https://arxiv.org/abs/1707.06887>`_), one head per option. It writes the log-probabilities ``option_action_dist``
+    of shape ``[*, N, atoms, A]`` and their expectation ``option_action_value`` ``[*, N, A]``,
+    :math:`Q_o(s, a) = \sum_k z_k p_k(s, a; o)`, which :class:`~torchrl_dceo.modules.OptionExplorationModule` reads.
 
     Args:
         module (nn.Module): maps observations to log-probabilities ``[*, N, atoms, A]``: a

@@ -17,13 +17,13 @@ from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_dceo.modules.option_actor import action_leaf
 from torchrl_dceo.modules.rewards import EigenReward
+from torchrl_dceo.modules.selection import DirectedSelection, Selection, uniform_selection
 
 __all__ = [
     "NO_OPTION",
     "EZGreedyModule",
     "OptionExplorationModule",
     "TemporallyExtendedExploration",
-    "uniform_selection",
     "value_termination",
 ]
 
@@ -285,23 +285,7 @@ def check_probability(name: str, value: float) -> None:
         raise ValueError(f"{name} must lie in [0, 1], got {value}")
 
 
-Selection = Callable[[TensorDictBase, int], Tensor]
-
-
 Termination = Callable[[TensorDictBase, Tensor], Tensor]
-
-
-def uniform_selection(tensordict: TensorDictBase, num_options: int) -> Tensor:
-    """Draws an option uniformly for every environment: Algorithm 1's choice.
-
-    Examples:
-        >>> import torch
-        >>> from tensordict import TensorDict
-        >>> from torchrl_dceo.modules.exploration import uniform_selection
-        >>> uniform_selection(TensorDict({"option": torch.full((3,), -1)}, [3]), num_options=10).shape
-        torch.Size([3])
-    """
-    return torch.randint(num_options, tensordict.shape, device=tensordict.device)
 
 
 def value_termination(
@@ -387,7 +371,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
-            environment. Default: :func:`uniform_selection`.
+            environment. Default: :func:`~torchrl_dceo.modules.selection.uniform_selection`.
         termination (callable, optional): ``termination(tensordict, option)`` returns for each environment the
             probability that its option ends before this step (booleans count as 0 and 1). Default: the constant 1/D.
         action_key, option_key, is_init_key, action_value_key (NestedKey, optional): the names of the entries.
@@ -513,8 +497,9 @@ class OptionExplorationModule(TemporallyExtendedExploration):
                 f"selection must return one int64 option per environment, shape {tuple(shape)}, got {option.dtype} of "
                 f"shape {tuple(option.shape)}"
             )
-        # Looking at the values waits for an accelerator, so our own draw is taken on trust.
-        if self.selection is not uniform_selection:
+        # Looking at the values waits for an accelerator, so our own draws are taken on trust.
+        own = self.selection is uniform_selection or isinstance(self.selection, DirectedSelection)
+        if not own:
             low, high = int(option.min()), int(option.max())
             if low < 0 or high >= self.num_options:
                 raise ValueError(

@@ -1,7 +1,7 @@
-"""The networks of the paper, and the two ways to give a set of options its Q-functions.
+"""The networks of the paper, and two kinds of Q-network for a set of options.
 
-Every network takes any number of leading batch dimensions. Images may stay ``uint8``: they are scaled to [0, 1] inside,
-so that replay, collector and workers carry one byte a pixel.
+Every network accepts any number of leading batch dimensions. Images may stay ``uint8``: networks scale them to [0, 1],
+so that replay buffer, collector and workers need one byte per pixel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FUSED_IMAGE = 2**11
 # The same for an update past autograd, which gathers the windows of an image once for all networks: on 3x30x40 images
 # it takes 0.9 of the time of torch's convolutions, in bf16 0.7.
 _PASSED_IMAGE = 2**13
-# Without a gradient to prepare for, torch's convolutions are faster above some 240 images of that size.
+# Without a gradient, torch's convolutions are faster above about 240 images of that size.
 _LARGE = 2**18
 # With one, they are fastest with channels last on images of more entries than this. The weights stay as they are: an
 # optimizer's moments that come from a checkpoint would not have their order in memory.
@@ -51,20 +51,20 @@ _LARGE_IMAGE = 2**13
 class ConvNet(nn.Module, PreparedNetwork):
     """A convolutional network for images of any leading batch shape, ``uint8`` or float.
 
-    TorchRL's own ``ConvNet`` has no ``uint8`` scaling and guesses its flattened width at the first call; here the
-    width is computed when the network is built, so that optimizers and functional losses can be made at once.
+    TorchRL's ``ConvNet`` has no ``uint8`` scaling and infers its flattened width at the first call. Here the width is
+    computed when the network is built, so that optimizers and functional losses can be built immediately.
 
     On a CPU, for images up to 2048 entries, all layers run as one autograd node,
     :func:`~torchrl_dceo._fast.convolution.fused_conv_net`: the same values and gradients up to rounding, in two thirds
     (forward) to three quarters (with backward) of the time for the grid network at batch 32. The layers themselves
-    run instead wherever that node does not stand for them: on other devices, inside :mod:`torch.func` transforms
-    (such as :class:`StackedNet`), :func:`torch.compile` and autocast, when the pixels need a gradient, and once a
-    layer was replaced, hooked or parametrized. Set ``net.fused = False`` to differentiate a gradient, and
-    ``net.bf16 = True`` to multiply in bf16: all layers but the last in the fused node, as autocast does elsewhere.
-    Weights, their gradients and the output keep their dtype.
+    run on other devices, inside :mod:`torch.func` transforms (such as :class:`StackedNet`), :func:`torch.compile` and
+    autocast, when the pixels need a gradient, and after a layer was replaced, hooked or parametrized. Set
+    ``net.fused = False`` for second derivatives, and ``net.bf16 = True`` to multiply in bf16: all layers but the last
+    in the fused node, as autocast does elsewhere. Weights, their gradients and the output keep their dtype.
 
-    Images are padded with zeros to the right and below until every window of every layer is full. Nothing is added to
-    3x19x19 under the grid network; without it, two of the 13 rows and columns of a small map would never be seen.
+    Images are padded with zeros on the right and at the bottom until the windows of every layer cover every pixel. The
+    grid network needs no padding for 3x19x19; without padding it would ignore two of the 13 rows and columns of a
+    small map.
 
     Args:
         in_shape (sequence of int): ``(channels, height, width)`` of one observation.
@@ -97,7 +97,7 @@ class ConvNet(nn.Module, PreparedNetwork):
             raise ValueError(f"in_shape must be (channels, height, width), got {tuple(in_shape)}")
         in_channels, *size = in_shape
         full = [_full_length(length, kernel_sizes, strides) for length in size]
-        # Right and below, so that the last pixels are seen too: unpadded, strides may leave out a rim of the image.
+        # Without padding, strides may leave out the last rows and columns.
         self._padding = (0, full[1] - size[1], 0, full[0] - size[0])
         self._is_padded = any(self._padding)
         size = full
@@ -113,7 +113,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         self.fused = True
         self.bf16 = False
         self._built = layers
-        # The very dictionaries that nn.Module keeps hooks in: empty as long as nobody hooks a layer.
+        # nn.Module's own dictionaries of hooks: empty unless a layer is hooked.
         self._hooks = [
             hooks
             for layer in layers
@@ -156,7 +156,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         )
 
     def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """The fused layers with their kernels in order, for images like these."""
+        """The arguments of the fused node for such images."""
         images = pixels if pixels.ndim == 4 else pixels.reshape(-1, *pixels.shape[-3:])
         dtype, is_float = self._weighted[0].weight.dtype, images.is_floating_point()
         if (
@@ -199,7 +199,7 @@ class ConvNet(nn.Module, PreparedNetwork):
             return self.layers(images).to(dtype)
 
     def _is_fusible(self, images: Tensor) -> bool:
-        """Whether the fused node computes what the layers would, and is not slower."""
+        """Whether the fused node gives the result of the layers and is not slower."""
         return (
             not torch.compiler.is_compiling()
             and images.device.type == "cpu"
@@ -222,7 +222,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         )
 
     def fused_form(self, entries: dict[str, Any]) -> Form | None:
-        """The network as its tensors, with these in the place of its own; ``None`` where it is more than them."""
+        """The network as a list of tensors, given instead of its own; ``None`` if tensors do not describe it."""
         if not (
             self.fused
             and self._fits_passes
@@ -241,12 +241,12 @@ class ConvNet(nn.Module, PreparedNetwork):
         return self.empty_form()._replace(parameters=parameters)
 
     def empty_form(self) -> Form:
-        """What the network is but for its tensors."""
+        """What identifies the network apart from its tensors."""
         return Form((), self._strides, self._padded_shape, self._padding, bf16=self.bf16)
 
     @property
     def parameter_names(self) -> list[str]:
-        """In the order of a form's parameters."""
+        """The parameters in the order of a form."""
         return [
             f"layers.{number}.{name}" for number in self._numbers for name in ("weight", "bias")
         ]
@@ -255,7 +255,7 @@ class ConvNet(nn.Module, PreparedNetwork):
 def _full_length(length: int, kernel_sizes: Sequence[int], strides: Sequence[int]) -> int:
     """The shortest length, at least ``length``, that the windows of every layer cover to the last pixel."""
     if length < 1:
-        raise ValueError(f"an observation needs at least one pixel a side, got {length}")
+        raise ValueError(f"an observation needs at least one pixel per side, got {length}")
     outputs = length
     for kernel, stride in zip(kernel_sizes, strides, strict=True):
         outputs = max(1, -(-(outputs - kernel) // stride) + 1)
@@ -302,7 +302,7 @@ def nature_net(in_shape: Sequence[int], out_features: int) -> ConvNet:
 
 
 def small_nature_net(in_shape: Sequence[int], out_features: int) -> ConvNet:
-    """The network of Mnih et al. (2013): on 3x30x40 two fifths of the multiplications of its successor of 2015.
+    """The network of Mnih et al. (2013): on 3x30x40 two fifths of the multiplications of :func:`nature_net`.
 
     Examples:
         >>> from torchrl_dceo.modules.networks import small_nature_net
@@ -338,23 +338,22 @@ def mlp_net(
 
 
 class OptionNet(nn.Module):
-    """A network with a head for every option that also works with the parameters of a few of them.
+    """A network with one head per option that can also be run with the parameters of some of the options.
 
-    Some of its parameters hold a block of rows for each option, one after the other. With the blocks of k options in
-    their place the network gives ``[*, k, ...]``: what :class:`~torchrl_dceo.objectives.OptionDQNLoss` does with
-    ``options_per_update``.
+    Some of its parameters consist of one block of rows per option. With the blocks of only k options the network
+    returns ``[*, k, ...]``; :class:`~torchrl_dceo.objectives.OptionDQNLoss` uses this for ``options_per_update``.
     """
 
     @abstractmethod
     def rows_per_option(self) -> dict[str, int]:
-        """How many rows an option has in each parameter that is divided among the options, by the parameter's name."""
+        """The number of rows per option, by the name of each parameter that has rows per option."""
 
 
 class MultiHeadNet(OptionNet, PreparedNetwork):
     """One trunk, ``num_heads`` heads: the output of any network, reshaped to ``[*, num_heads, *head_shape]``.
 
-    The last linear layer of the network is the heads. The options share their features and differ in what
-    they make of them, at the price of a single network.
+    The last linear layer of the network consists of the heads. The options share all other layers, at the cost of a
+    single network.
 
     Args:
         network_fn (callable): builds a network from the number of its outputs.
@@ -384,7 +383,7 @@ class MultiHeadNet(OptionNet, PreparedNetwork):
         return self.network(observation).unflatten(-1, (-1, *self.head_shape[1:]))
 
     def fused_form(self, entries: dict[str, Any]) -> Form | None:
-        """That of its network: the reshape is left to the reader."""
+        """The form of its network, without the reshape."""
         own = type(self).forward is MultiHeadNet.forward
         return inner_form(self, "network", entries) if own else None
 
@@ -396,7 +395,7 @@ class MultiHeadNet(OptionNet, PreparedNetwork):
         return None if run is None else lambda pixels: run(pixels).unflatten(-1, shape)
 
     def rows_per_option(self) -> dict[str, int]:
-        """The last linear layer, if it is the heads."""
+        """The last linear layer, if it consists of the heads."""
         linear = [
             (name, layer)
             for name, layer in self.network.named_modules(prefix="network")
@@ -412,8 +411,8 @@ class MultiHeadNet(OptionNet, PreparedNetwork):
 class StackedNet(OptionNet):
     """``num_heads`` independent networks with stacked parameters, evaluated in one vectorised pass.
 
-    Each network has its own initialisation. Convolutions become one grouped convolution and linear layers one batched
-    matrix product (:func:`torch.vmap` does the folding), so there is no Python loop over options.
+    Each network has its own initialisation. :func:`torch.vmap` turns convolutions into one grouped convolution and
+    linear layers into one batched matrix product, so there is no Python loop over options.
 
     Args:
         network_fn (callable): builds one network from the number of its outputs. It must have no buffers.
@@ -448,7 +447,7 @@ class StackedNet(OptionNet):
         self._template = (networks[0].to("meta"),)
 
     def fused_form(self, entries: dict[str, Any]) -> Form | None:
-        """That of its networks, with all of their parameters."""
+        """The form of its networks, with all of their parameters."""
         network = self._template[0]
         if type(self).forward is not StackedNet.forward or type(network) is not ConvNet:
             return None

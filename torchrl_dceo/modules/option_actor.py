@@ -1,4 +1,4 @@
-"""The options as one multi-head Q-value actor, and a copy of it that acts by averaged weights."""
+"""The options as one multi-head Q-value actor, and a copy of it that acts with averaged weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def action_leaf(spec: TensorSpec, action_key: NestedKey = "action") -> Categorical | OneHot:
-    """The discrete action spec inside ``spec``; an error names any other kind."""
+    """The discrete action spec inside ``spec``; raises an error for any other spec."""
     if isinstance(spec, Composite):
         spec = spec[action_key]
     if not isinstance(spec, Categorical | OneHot):
@@ -57,7 +57,7 @@ class OptionHead(nn.Module, PreparedNetwork):
         return output
 
     def forward(self, *observations: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Returns the values ``[*, N, A]``, the first of what the actor writes."""
+        """Returns the values ``[*, N, A]``, the first output of the actor."""
         return self._values(self.module(*observations))
 
     def _values(self, output: Tensor) -> Tensor:
@@ -69,13 +69,13 @@ class OptionHead(nn.Module, PreparedNetwork):
         )
 
     def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """Its network and the check."""
+        """The form of its network, and the check of the output."""
         own = type(self).forward is OptionHead.forward
         run = prepared_network(self.module, pixels) if own else None
         return None if run is None else lambda pixels: self._values(run(pixels))
 
     def fused_form(self, entries: dict[str, Any]) -> Form | None:
-        """That of its network, if all that it adds is the check."""
+        """The form of its network, if the head adds only the check."""
         own = type(self).forward is OptionHead.forward
         return inner_form(self, "module", entries) if own else None
 
@@ -83,7 +83,7 @@ class OptionHead(nn.Module, PreparedNetwork):
 class OptionQValueActor(TensorDictModule):
     r"""All N options' action values in one pass: :math:`Q_o(s, a)` for every option and action.
 
-    It writes ``option_action_value`` of shape ``[*, N, A]`` and chooses nothing: which option acts is the business of
+    It writes ``option_action_value`` of shape ``[*, N, A]``. The active option is chosen by
     :class:`~torchrl_dceo.modules.OptionExplorationModule`.
 
     Args:
@@ -96,9 +96,9 @@ class OptionQValueActor(TensorDictModule):
         in_keys (sequence of NestedKey): the observations that the module reads.
         spec (TensorSpec): the action spec, unbatched or batched.
         action_value_key (NestedKey, optional): where the values are written. Default: ``"option_action_value"``.
-        head (callable, optional): ``head(module, num_options, num_actions)`` makes the module that runs the network
-            and returns the values, then whatever else ``further_keys`` name. Default: :class:`OptionHead`, the values
-            alone.
+        head (callable, optional): ``head(module, num_options, num_actions)`` builds the module that runs the network
+            and returns the values, followed by the outputs for ``further_keys``. Default: :class:`OptionHead`, which
+            returns the values only.
         further_keys (sequence of NestedKey, optional): where the head's further outputs are written. Default: none.
 
     Examples:
@@ -131,7 +131,7 @@ class OptionQValueActor(TensorDictModule):
         super().__init__(
             head(module, num_options, num_actions),
             in_keys=list(in_keys),
-            # The values first: they are what a reader of options expects of any option actor.
+            # The values come first, for every option actor.
             out_keys=[action_value_key, *further_keys],
         )
         self.num_options = num_options
@@ -145,11 +145,11 @@ def averaged(module: Module, parameters: TensorDictParams | TensorDictBase) -> M
     r"""A copy of a module with other parameters, such as those of a loss's target network.
 
     With soft updates a target network is the running average of the learned weights,
-    :math:`\bar\theta \leftarrow (1 - \tau)\,\bar\theta + \tau\,\theta`. Two moves of an option often differ by a
-    hundredth of their values, less than what one step of an optimizer changes, so a policy that is greedy in the
-    learned weights runs into some wall at any time, and into another one an update later; the average does not.
+    :math:`\bar\theta \leftarrow (1 - \tau)\,\bar\theta + \tau\,\theta`. The values of two actions of an option often
+    differ by a hundredth, less than one step of the optimizer changes them. A policy that is greedy in the learned
+    weights is therefore wrong in some states at any time; with averaged weights it is not.
 
-    The tensors are shared, not copied: when the updater moves them, the module has moved.
+    The tensors are shared, not copied: the module follows the target updater.
 
     Args:
         module (nn.Module): any module of plain parameters and buffers.
@@ -178,7 +178,7 @@ def _share(module: nn.Module, parameters: TensorDictParams | TensorDictBase) -> 
         elif name in module._buffers:
             module._buffers[name] = value.data
         elif name in module._parameters:
-            # The same memory: what an updater writes in place is seen here.
+            # The same memory: in-place writes of an updater take effect here.
             module._parameters[name] = nn.Parameter(value.data, requires_grad=False)
         else:
             raise KeyError(f"{type(module).__name__} has no parameter or buffer {name!r}")

@@ -21,7 +21,7 @@ Mode = Literal["telescoped", "discounted", "potential"]
 
 
 class KeyedModule(TensorDictModuleBase):
-    """A module whose entries are named by :meth:`set_keys`, as those of TorchRL's losses.
+    """A module with configurable keys (:meth:`set_keys`), like TorchRL's losses.
 
     A subclass declares the keys and their defaults in ``_AcceptedKeys`` and calls ``set_keys`` at the end of its
     ``__init__``; ``in_keys`` and ``out_keys`` follow from them.
@@ -68,42 +68,42 @@ class KeyedModule(TensorDictModuleBase):
 class EigenReward(KeyedModule):
     r"""The eigenoptions' rewards :math:`r_i(s, s') = f_i(s') - f_i(s)`, for all options at once.
 
-    Option i climbs the i-th eigenfunction of the Laplacian, here the i-th output of ``encoder``, evaluated with the
-    encoder's current weights and without gradient. Over an n-step transition :math:`(s_t, \dots, s_{t+m})` there are
-    three readings:
+    Option i follows the i-th eigenfunction of the Laplacian, the i-th output of ``encoder``, evaluated with the
+    encoder's current weights and without gradient. For an n-step transition :math:`(s_t, \dots, s_{t+m})` there are
+    three modes:
 
     - ``"telescoped"``: :math:`f_i(s_{t+m}) - f_i(s_t)`, undiscounted, so the fixed point of the option depends on n;
     - ``"discounted"``: :math:`\sum_{k<m} \gamma^k (f_i(s_{t+k+1}) - f_i(s_{t+k}))`, the n-step return of the one-step
-      reward. It reads the states between, ``("window", <obs>)`` of shape ``[*, n, ...]``, which
-      :func:`~torchrl_dceo.data.make_replay_buffer` gives on request;
+      reward. It reads the intermediate states, ``("window", <obs>)`` of shape ``[*, n, ...]``, which
+      :func:`~torchrl_dceo.data.make_replay_buffer` provides with ``window=True``;
     - ``"potential"``: :math:`(1 - \gamma^m) f_i(s_{t+m})`, and :math:`f_i(s_{t+m})` if the episode terminates there. It
-      is the telescoped reading with :math:`f_i(s)` added to every value: :math:`Q_i + f_i(s)` obeys this equation if
-      and only if :math:`Q_i` obeys the telescoped one, so the greedy policies are the same (potential-based shaping,
-      Ng et al. 1999). What is left to learn is where f will be, without what it is now: a function within the range
-      of f, in which the gap between two actions is a larger share, and which moves less when f does.
+      is the telescoped mode with :math:`f_i(s)` added to every value: :math:`Q_i + f_i(s)` satisfies this Bellman
+      equation if and only if :math:`Q_i` satisfies the telescoped one, so the greedy policies are the same
+      (potential-based shaping, Ng et al. 1999). The learned function stays within the range of f, the gap between
+      two actions is a larger share of it, and it changes less when f changes.
 
-    The first eigenfunction is constant and rewards nothing, so options start at the second one by default.
+    The first eigenfunction is constant and gives no reward, so options start at the second one by default.
 
     Args:
         encoder (TensorDictModuleBase): the representation f, with one out_key of width d.
-        num_options (int): number of eigenfunctions that are followed, N.
+        num_options (int): number of eigenfunctions to follow, N.
 
     Keyword Args:
-        skip_first (bool, optional): leave out the first output, the constant eigenfunction. Needs d >= N + 1.
+        skip_first (bool, optional): skip the first output, the constant eigenfunction. Needs d >= N + 1.
             Default: ``True``.
         signs (str, optional): ``"+"`` follows :math:`f_i`, ``"-"`` follows :math:`-f_i`, ``"both"`` gives 2N options,
             the N positive ones first. Default: ``"+"``, as in the paper.
         mode (str, optional): ``"telescoped"``, ``"discounted"`` or ``"potential"``. Default: ``"telescoped"``.
-        gamma (float, optional): the options' discount, the same as in their loss; needed by, and only used in, the
-            discounted and the potential mode.
-        single_step (bool, optional): whether the transition is one step, m = 1, whatever ``steps_to_next_obs`` holds;
+        gamma (float, optional): the options' discount, the same as in their loss. Required by the discounted and the
+            potential mode, ignored by the telescoped one.
+        single_step (bool, optional): treat the transition as a single step, m = 1, and ignore ``steps_to_next_obs``;
             the same as in :class:`~torchrl_dceo.objectives.OptionDQNLoss`. Default: ``False``.
-        successor (NestedKey, optional): where the state after the transition is. Not used by the discounted mode.
-            Default: ``"next"``.
-        reuse_representation (bool, optional): take f of either state from the encoder's out_key if the tensordict has
-            it there (the Laplacian losses leave it), instead of computing it again. The values are then from before
-            the optimizer's step. Default: ``False``.
-        window (NestedKey, optional): where the states between are. Default: ``"window"``.
+        successor (NestedKey, optional): prefix of the entries of the state after the transition. Not used by the
+            discounted mode. Default: ``"next"``.
+        reuse_representation (bool, optional): read f from the encoder's out_key if it is in the tensordict (the
+            Laplacian losses write it) instead of computing it again. These values are from before the optimizer's
+            step. Default: ``False``.
+        window (NestedKey, optional): prefix of the intermediate states. Default: ``"window"``.
         reward_key (NestedKey, optional): where the rewards ``[*, N]`` are written. Default: ``"option_reward"``.
 
     Examples:
@@ -128,8 +128,8 @@ class EigenReward(KeyedModule):
         """The keys that ``set_keys`` can change.
 
         Attributes:
-            successor (NestedKey): where the state after the transition is, with its flags.
-            window (NestedKey): where the states between are.
+            successor (NestedKey): prefix of the entries of the state after the transition, flags included.
+            window (NestedKey): prefix of the intermediate states.
             option_reward (NestedKey): where the rewards are written.
             terminated (NestedKey): under ``successor``, whether the episode terminated there.
             done (NestedKey): under ``successor``, read where ``terminated`` is missing.
@@ -168,7 +168,7 @@ class EigenReward(KeyedModule):
             raise ValueError(f'mode="{mode}" needs gamma in [0, 1], got {gamma}')
         if mode == "discounted" and single_step:
             raise ValueError(
-                'mode="discounted" differs from "telescoped" over several steps only: leave out single_step=True'
+                'mode="discounted" differs from "telescoped" only over several steps: remove single_step=True'
             )
         if len(encoder.out_keys) != 1:
             raise ValueError(f"the encoder must have one out_key, got {list(encoder.out_keys)}")
@@ -222,6 +222,11 @@ class EigenReward(KeyedModule):
             return torch.cat([values, -values], -1)
         return values if self.signs == "+" else -values
 
+    @torch.no_grad()
+    def followed(self, tensordict: TensorDictBase) -> Tensor:
+        """The function that each option climbs, at the root state: f_i or -f_i, ``[*, N]`` or ``[*, 2N]``."""
+        return self._signed(self._features(tensordict))
+
     # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
     @dispatch(auto_batch_size=False)
     @torch.no_grad()
@@ -238,12 +243,12 @@ class EigenReward(KeyedModule):
 
     @torch.no_grad()
     def value_offset(self, tensordict: TensorDictBase) -> Tensor:
-        """What the mode adds to the value of every option at the root state, ``[*, N]``.
+        """The offset of the option values at the root state, ``[*, N]``.
 
-        That is :math:`f_i(s)` in the potential mode and 0 in the others: an option gains nothing by any action where
-        none has a value above it.
+        It is :math:`f_i(s)` in the potential mode and 0 otherwise. An option whose action values are all below the
+        offset gains nothing by any action.
         """
-        values = self._signed(self._features(tensordict))
+        values = self.followed(tensordict)
         return values if self.mode == "potential" else torch.zeros_like(values)
 
     def _next(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -251,7 +256,7 @@ class EigenReward(KeyedModule):
         next_td = tensordict.get(key, None)
         if next_td is None:
             raise KeyError(
-                f"EigenReward reads the state after the step under {key!r}, which the batch does not hold: name "
+                f"EigenReward reads the state after the step under {key!r}, which the batch does not contain: choose "
                 "another key with successor=…"
             )
         return next_td
@@ -264,7 +269,7 @@ class EigenReward(KeyedModule):
         terminated = next_td.get(keys.terminated, None)
         if terminated is None:
             terminated = next_td.get(keys.done, None)
-        # Steps without flags, for example of a plain rollout, never end.
+        # Without flags, no step terminates.
         return features * (1 - (kept if terminated is None else kept * ~terminated))
 
     def _discounted(self, features: Tensor, tensordict: TensorDictBase) -> Tensor:
@@ -272,12 +277,12 @@ class EigenReward(KeyedModule):
         window = tensordict.get(key, None)
         if window is None:
             raise KeyError(
-                f'mode="discounted" reads the states between under {key!r}, which the batch does not hold: make the '
-                "replay buffer with window=True"
+                f'mode="discounted" reads the intermediate states under {key!r}, which the batch does not contain: '
+                "build the replay buffer with window=True"
             )
         later = self._features(window.auto_batch_size_(features.ndim))
         states = torch.cat([features.unsqueeze(-2), later], -2)
-        # The window repeats its last state after m steps, so the differences past m vanish by themselves.
+        # The window repeats its last state after m steps, so the differences past m are 0.
         discounts = self.gamma ** torch.arange(
             later.shape[-2], device=later.device, dtype=later.dtype
         )

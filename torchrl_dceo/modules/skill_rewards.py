@@ -22,18 +22,18 @@ class DIAYNReward(KeyedModule):
     r"""DIAYN's rewards :math:`\log q(z \mid s') - \log p(z)`, for all N skills at once.
 
     From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070), with a uniform
-    prior :math:`p(z) = 1/N`. The reward is relabelled: every skill is rewarded for every transition, as if it had
-    made it, so all skills learn from all data. It is positive where a state is more informative of the skill than
-    chance, and at most :math:`\log N`. Over an n-step transition it is given once, at its last state, with the
+    prior :math:`p(z) = 1/N`. Transitions are relabelled: every skill gets a reward for every transition, as if it had
+    been active, so all skills learn from all data. The reward is positive where the discriminator assigns the skill
+    more than chance, and at most :math:`\log N`. An n-step transition gets one reward, at its last state, with the
     discriminator's current weights and without gradient.
 
-    It writes the key that :class:`~torchrl_dceo.modules.EigenReward` writes, so the same option loss follows.
+    It writes the same key as :class:`~torchrl_dceo.modules.EigenReward`, so the same option loss can be used.
 
     Args:
         discriminator (TensorDictModuleBase): maps a state to the N logits of :math:`q(z \mid s)`, its one out_key.
 
     Keyword Args:
-        successor (NestedKey, optional): where the state after the transition is. Default: ``"next"``.
+        successor (NestedKey, optional): prefix of the entries of the next state. Default: ``"next"``.
         reward_key (NestedKey, optional): where the rewards ``[*, N]`` are written. Default: ``"option_reward"``.
 
     Examples:
@@ -54,7 +54,7 @@ class DIAYNReward(KeyedModule):
         """The keys that ``set_keys`` can change.
 
         Attributes:
-            successor (NestedKey): where the state after the transition is.
+            successor (NestedKey): prefix of the entries of the next state.
             option_reward (NestedKey): where the rewards are written.
         """
 
@@ -100,9 +100,8 @@ class SkillScores(nn.Module):
     skills.
 
     From Laskin et al., "Contrastive Intrinsic Control for Unsupervised Skill Discovery" (2022,
-    https://arxiv.org/abs/2202.00161), Eq. 4. A transition is given by the representations of its two states, which
-    :math:`g_1`, a network of one hidden layer, embeds together. The skills are N in number and not vectors, so
-    :math:`g_2` is a table of N learned embeddings.
+    https://arxiv.org/abs/2202.00161), Eq. 4. :math:`g_1`, a network with one hidden layer, embeds the representations
+    of the two states of a transition. The skills are discrete, so :math:`g_2` is a table of N learned embeddings.
 
     Args:
         features (int): width of the representation of one state.
@@ -111,8 +110,8 @@ class SkillScores(nn.Module):
     Keyword Args:
         num_cells (int): width of the hidden layer of :math:`g_1`. Default: 256.
         embedding_features (int): width of both embeddings. Default: 64, the width of a skill in the paper.
-        temperature (float): T. Scores lie within :math:`\pm 1/T`, so a small one separates transitions more
-            sharply. Default: 0.5, as in the authors' code.
+        temperature (float): T. Scores lie in :math:`[-1/T, 1/T]`, so a smaller T separates transitions more sharply.
+            Default: 0.5, as in the authors' code.
 
     Examples:
         >>> import torch
@@ -156,8 +155,8 @@ class SkillScores(nn.Module):
 def particle_entropy(particles: Tensor, num_neighbours: int) -> Tensor:
     r"""The mean distance of each particle to its k nearest neighbours among the others.
 
-    Large where particles are few: its logarithm is, up to constants, what the particle makes of a nearest-neighbour
-    estimate of the entropy (Liu & Abbeel 2021, https://arxiv.org/abs/2103.04551).
+    It is large where particles are sparse. Its logarithm is, up to constants, the particle's term in a
+    nearest-neighbour estimate of the entropy (Liu & Abbeel 2021, https://arxiv.org/abs/2103.04551).
 
     Args:
         particles (Tensor): ``[B, F]``.
@@ -175,7 +174,7 @@ def particle_entropy(particles: Tensor, num_neighbours: int) -> Tensor:
     count = len(particles)
     if count < 2:
         raise ValueError(f"neighbours need a batch of at least 2 states, got {count}")
-    # By differences: the matrix product that cdist takes by default finds small distances between equal states.
+    # By differences: cdist's default, a matrix product, gives small nonzero distances between equal states.
     distances = torch.cdist(
         particles, particles, compute_mode="donot_use_mm_for_euclid_dist"
     ).fill_diagonal_(math.inf)
@@ -194,14 +193,14 @@ class CICReward(KeyedModule):
     .. math:: \alpha \log\Bigl(1 + \tfrac{1}{\bar d\, k} \sum_{j \in \text{kNN}} \lVert h(s') - h(s'_j) \rVert\Bigr)
               + \beta \Bigl(f(\tau, z) - \log \tfrac1N \sum_{z'} \exp f(\tau, z')\Bigr).
 
-    The first part is the same for all skills: it is large where s' lies apart from the other states of the batch, in
-    the representation h, whose mean distance :math:`\bar d` so far sets the unit. The second is the skill's
-    own: 0 by chance, at most log N. The authors' code drops it (:math:`\beta = 0`) and lets continuous skills that a
-    policy is conditioned on differ by what they were collected with; here every skill learns from every
-    transition, so that without it all N would learn the same.
+    The first part is the same for all skills. It is large where s' is far from the other states of the batch in the
+    representation h; the running mean distance :math:`\bar d` sets the unit. The second part is specific to the skill:
+    0 at chance level, at most log N. The authors' code drops it (:math:`\beta = 0`): their policy is conditioned on
+    continuous skills, which differ in the data they collected. Here every skill learns from every transition, so
+    without the second part all N skills would be identical.
 
-    It writes the key that :class:`~torchrl_dceo.modules.EigenReward` writes, so the same option loss follows. Each
-    call counts the batch in the mean distance, before it is used, unless the module is in ``eval()`` mode.
+    It writes the same key as :class:`~torchrl_dceo.modules.EigenReward`, so the same option loss can be used. Each
+    call first adds the batch to the mean distance, unless the module is in ``eval()`` mode.
 
     Args:
         encoder (TensorDictModuleBase): maps a state to its representation h, its one out_key.
@@ -212,7 +211,7 @@ class CICReward(KeyedModule):
         entropy_scale (float, optional): :math:`\alpha`. Default: 1.
         skill_scale (float, optional): :math:`\beta`. Default: 1.
         num_neighbours (int, optional): k. Default: 5 (the authors: 16, in batches of 1024).
-        successor (NestedKey, optional): where the state after the transition is. Default: ``"next"``.
+        successor (NestedKey, optional): prefix of the entries of the next state. Default: ``"next"``.
         reward_key (NestedKey, optional): where the rewards ``[*, N]`` are written. Default: ``"option_reward"``.
 
     Examples:
@@ -234,7 +233,7 @@ class CICReward(KeyedModule):
         """The keys that ``set_keys`` can change.
 
         Attributes:
-            successor (NestedKey): where the state after the transition is.
+            successor (NestedKey): prefix of the entries of the next state.
             option_reward (NestedKey): where the rewards are written.
         """
 
@@ -277,21 +276,21 @@ class CICReward(KeyedModule):
 
     @staticmethod
     def skill_reward(scores: Tensor) -> Tensor:
-        """The part of the reward that is each skill's own, from the scores ``[*, N]``."""
+        """The part of the reward that is specific to each skill, from the scores ``[*, N]``."""
         return scores.log_softmax(-1) + math.log(scores.shape[-1])
 
     # Without the automatic batch size, which would take an observation's own dimensions for batch dimensions.
     @dispatch(auto_batch_size=False)
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Writes the rewards of all skills, and the entropy part before its scale."""
+        """Writes the rewards of all skills, and the entropy part before scaling."""
         key = self.encoder.out_keys[0]
         features = output_of(self.encoder, tensordict, key)
         next_features = output_of(self.encoder, tensordict.get(self.tensor_keys.successor), key)
         distance = particle_entropy(next_features.flatten(0, -2), self.num_neighbours)
         if self.training:
             self.distances.update(distance)
-        # A representation that is the same everywhere has no distances to be divided by.
+        # The mean distance of a constant representation is 0.
         unit = self.distances.mean.clamp(min=torch.finfo(distance.dtype).tiny)
         entropy = (distance / unit).log1p().view(*next_features.shape[:-1], 1)
         own = self.skill_reward(self.scores(features, next_features))

@@ -1,4 +1,4 @@
-"""What the losses of the Laplacian representation share: the pairs of a batch, and the automatic barrier."""
+"""Base class of the losses for the Laplacian representation, and the automatic barrier."""
 
 from __future__ import annotations
 
@@ -36,50 +36,50 @@ __all__ = [
 _LOGGER = logging.getLogger("torchrl_dceo")
 
 
-_LARGEST_EIGENVALUE = 2.0  # of any Laplacian of a stationary walk
+_LARGEST_EIGENVALUE = 2.0  # an upper bound for the Laplacian of any stationary random walk
 
 
-_FLOOR = 5e-3  # of the eigenvalue: where it is 0, as in parts that are not connected, a barrier is needed still
+_FLOOR = 5e-3  # lowest eigenvalue used: the barrier stays positive if the graph is disconnected and λ_d = 0
 
 
-_RIDGE = 1e-7  # of the mean second moment, so that a factorisation exists
+_RIDGE = 1e-7  # relative to the mean second moment, so that the Cholesky factorisation exists
 
 
-_CHECK_PERIOD = 500  # forward passes between two looks at what has collapsed
+_CHECK_PERIOD = 500  # forward passes between two checks for collapsed dimensions
 
 
 class AutomaticBarrier(nn.Module):
     r"""Keeps a barrier safely above :math:`\lambda_d / 2` in any environment.
 
     With a barrier :math:`\beta` the optimum of the penalty objectives is shrunk to
-    :math:`\mathbb E f_i^2 = 1 - \lambda_i / (2\beta)`: below :math:`\lambda_d / 2` dimensions collapse, far above it
+    :math:`\mathbb E f_i^2 = 1 - \lambda_i / (2\beta)`: below :math:`\lambda_d / 2` dimensions collapse; far above it
     the noise of the orthogonality term hides the differences between eigenvalues. The spectrum is unknown before
-    training. So running averages of :math:`A = \tfrac12 E (f(s) - f(s'))(f(s) - f(s'))^\top` and
-    :math:`M = E f f^\top` are kept, and the barrier is ``factor`` times the largest :math:`\lambda` of
-    :math:`A r = \lambda M r`: the Rayleigh quotient of the least smooth direction of f, in any rotation. It
-    starts high, because an untrained network is not smooth, and decreases as f becomes smooth.
+    training, so the module keeps running averages of :math:`A = \tfrac12 E (f(s) - f(s'))(f(s) - f(s'))^\top` and
+    :math:`M = E f f^\top`. The barrier is ``factor`` times the largest :math:`\lambda` of
+    :math:`A r = \lambda M r`, the Rayleigh quotient of the least smooth direction in the span of f. It
+    starts high, because an untrained network is not smooth, and decreases during training.
 
-    A dimension that adds (next to) nothing to those before it, by the Cholesky factor of M, has collapsed or is not
-    learned yet. While there is one, the barrier is that of the largest possible eigenvalue, 2, with which no
-    dimension stays collapsed; :attr:`collapsed` lists them, and a warning names those that stay.
+    A dimension that is (almost) linearly dependent on the previous ones, by the Cholesky factor of M, has collapsed
+    or is not learned yet. Meanwhile the barrier is that of the largest possible eigenvalue, 2, at which no dimension
+    stays collapsed. :attr:`collapsed` marks these dimensions, and a warning is logged if they persist.
 
     Args:
-        factor (float): the barrier in units of the estimated :math:`\lambda_d`. At 1, twice what is needed, the last
-            dimension ends at :math:`E f_d^2 = 1/2`.
+        factor (float): the barrier in units of the estimated :math:`\lambda_d`. At 1, twice the minimum, the last
+            dimension converges to :math:`E f_d^2 = 1/2`.
 
     Keyword Args:
-        least (float): the barrier never falls below it. Where the data still change, as while an agent explores, a
-            higher one lets f follow sooner. Default: ``0.0``.
-        rate (float): of the running averages, for each batch. Default: ``0.02``.
-        threshold (float): a dimension whose own second moment is below this fraction of the mean has collapsed.
+        least (float): lower bound of the barrier. While the data distribution changes, as during exploration, f
+            adapts faster with a higher barrier. Default: ``0.0``.
+        rate (float): update rate of the running averages, per batch. Default: ``0.02``.
+        threshold (float): a dimension has collapsed if its own second moment is below this fraction of the mean.
             Default: ``0.05``.
 
     Examples:
         >>> import torch
         >>> from torchrl_dceo.objectives._representation import AutomaticBarrier
         >>> barrier = AutomaticBarrier(1.0)
-        >>> f = torch.tensor([[1.0, 1.0], [1.0, -1.0]])  # the eigenfunctions of two states ...
-        >>> barrier.update(f, f.flip(0))  # ... that always follow each other: λ is 0 and 2
+        >>> f = torch.tensor([[1.0, 1.0], [1.0, -1.0]])  # eigenfunctions of a walk that ...
+        >>> barrier.update(f, f.flip(0))  # ... alternates between two states: λ is 0 and 2
         >>> round(float(barrier.value), 3), barrier.collapsed.tolist()
         (2.0, [False, False])
     """
@@ -113,7 +113,7 @@ class AutomaticBarrier(nn.Module):
         size, dimensions = f.shape
         if self.moments.shape[0] != dimensions or self.moments.device != f.device:
             self._set_dimensions(dimensions, f.device)
-        # Double precision: a direction that is all but collapsed is a small difference of large moments.
+        # Double precision: an almost collapsed direction is a small difference of large moments.
         rows = f.detach().to(self.moments.dtype)
         change = rows - f_successor.detach().to(self.moments.dtype)
         self.smoothness.lerp_(change.mT @ change / (2 * size), self.rate)
@@ -123,11 +123,11 @@ class AutomaticBarrier(nn.Module):
         scale = moments.diagonal().mean()
         identity = torch.eye(dimensions, dtype=moments.dtype, device=moments.device)
         root, _ = torch.linalg.cholesky_ex(moments + (_RIDGE * scale + 1e-30) * identity)
-        # The square of the diagonal is what a dimension adds to those before it.
+        # The squared diagonal is the part of a dimension that is orthogonal to the previous ones.
         self.collapsed = ~(root.diagonal().square() > self.threshold * scale + 1e-20)
         half = torch.linalg.solve_triangular(root, self.smoothness / self.weight, upper=False)
         quotients = torch.linalg.solve_triangular(root, half.mT, upper=False)
-        # Where everything is 0 or not finite, the matrix of the eigenvalues must be neither.
+        # eigvalsh needs finite entries, also if all representations are 0 or not finite.
         whole = torch.nan_to_num((quotients + quotients.mT) / 2, posinf=_LARGEST_EIGENVALUE)
         largest = torch.linalg.eigvalsh(whole)[-1]
         largest = torch.where(self.collapsed.any(), _LARGEST_EIGENVALUE, largest)
@@ -139,20 +139,20 @@ class AutomaticBarrier(nn.Module):
                 self._report()
 
     def _report(self) -> None:
-        """Names the dimensions that have collapsed, once, and those that are back."""
+        """Logs which dimensions have collapsed, once, and when all have recovered."""
         if self.collapsed.is_meta:
             return
         now = (self.collapsed.nonzero().flatten() + 1).tolist()
         if now and now != self._reported:
             _LOGGER.warning(
                 "dimensions %s of the Laplacian representation have collapsed after %d updates; the barrier is "
-                "raised to %.3g until they are back",
+                "raised to %.3g until they recover",
                 now,
                 self._passes,
                 float(self.value),
             )
         elif self._reported and not now:
-            _LOGGER.info("all dimensions of the Laplacian representation are back")
+            _LOGGER.info("all dimensions of the Laplacian representation have recovered")
         self._reported = now
 
     def _set_dimensions(self, dimensions: int, device: torch.device) -> None:
@@ -163,7 +163,7 @@ class AutomaticBarrier(nn.Module):
         self.collapsed = torch.zeros(dimensions, dtype=torch.bool, device=device)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: object) -> None:
-        # A fresh module takes the size of what was saved: no batch is needed before loading.
+        # A new module takes the saved size, so that no forward pass is needed before loading.
         saved = state_dict.get(f"{prefix}moments")
         if saved is not None and saved.shape != self.moments.shape:
             self._set_dimensions(saved.shape[0], self.moments.device)
@@ -212,10 +212,10 @@ class RepresentationLoss(DirectLoss, LossModule):
         """The keys that ``set_keys`` can change.
 
         Attributes:
-            successor (NestedKey): where the successor s' of every state is found; the encoder's
+            successor (NestedKey): prefix of the entries of the successor state s'; the encoder's
                 ``in_keys`` are read under it. Defaults to ``"next"``.
-            representation (NestedKey, optional): where f(s) is written, and, under ``successor``,
-                f(s'). Defaults to ``None``: the encoder's ``out_key``.
+            representation (NestedKey, optional): key of f(s) and, under ``successor``, of f(s').
+                Defaults to ``None``: the encoder's ``out_key``.
         """
 
         successor: NestedKey = "next"
@@ -228,7 +228,7 @@ class RepresentationLoss(DirectLoss, LossModule):
     encoder_network: TensorDictModule
     encoder_network_params: TensorDictParams
     target_encoder_network_params: TensorDictParams
-    # The barrier that follows the data; None where the user chose a number, or where there is no barrier.
+    # None if the barrier is a number, or if the loss has no barrier.
     automatic_barrier: AutomaticBarrier | None
 
     def __init__(
@@ -271,15 +271,14 @@ class RepresentationLoss(DirectLoss, LossModule):
     def _terms(self, f: Tensor, f_successor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, smoothness and orthogonality of every sample, from ``[B, d]`` representations."""
 
-    # Without the automatic batch size, which would take the observation's own dimensions for batch
-    # dimensions.
+    # The automatic batch size would treat the observation's own dimensions as batch dimensions.
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the loss, and write f(s) and f(s') into ``tensordict``, detached.
+        """Computes the loss, and writes f(s) and f(s') into ``tensordict``, detached.
 
         Args:
-            tensordict (TensorDictBase): a batch of transitions, of any batch shape, drawn
-            uniformly.
+            tensordict (TensorDictBase): a batch of transitions of any batch shape, sampled
+                uniformly.
 
         Returns:
             TensorDict: ``loss_laplacian`` (a scalar, or of the batch's shape with
@@ -326,7 +325,7 @@ class RepresentationLoss(DirectLoss, LossModule):
         return out
 
     def direct_inputs(self, tensordict: TensorDictBase) -> Inputs | None:
-        """Its network, if it is convolutional and the batch plain."""
+        """The encoder's network, if it is convolutional and the batch is plain."""
         encoder, size = self.encoder_network, tensordict.shape
         if not (
             inherits(type(self), RepresentationLoss, "forward", "_encode")
@@ -346,14 +345,14 @@ class RepresentationLoss(DirectLoss, LossModule):
         return checked_inputs([form], images)
 
     def direct_passes(self, inputs: Inputs) -> list[Pass]:
-        """The encoder at both states."""
+        """One pass of the encoder over both states."""
         (form,), images = inputs
         return [Pass(form, images, learned=2)]
 
     def direct_gradients(
         self, outputs: list[list[Tensor]], tensordict: TensorDictBase, factor: Tensor | None
     ) -> tuple[list[list[Tensor]], dict[str, Tensor]]:
-        """As ``forward``, and the gradients of both representations."""
+        """Same results as ``forward``, and the gradients with respect to both representations."""
         f, f_successor = outputs[0]
         self._write(tensordict, f, f_successor)
         automatic = self.automatic_barrier
@@ -371,7 +370,7 @@ class RepresentationLoss(DirectLoss, LossModule):
     def _gradients(
         self, f: Tensor, f_successor: Tensor
     ) -> tuple[list[Tensor], tuple[Tensor, Tensor, Tensor]]:
-        """Those of the mean loss with respect to both, and the means of the terms."""
+        """The gradients of the mean loss with respect to f(s) and f(s'), and the means of the terms."""
         pair = [f.detach().requires_grad_(), f_successor.detach().requires_grad_()]
         with torch.enable_grad():
             loss, smoothness, orthogonality = self._terms(*pair)
@@ -416,17 +415,16 @@ class RepresentationLoss(DirectLoss, LossModule):
         value = tensordict.get(key, None)
         if value is None:
             raise KeyError(
-                f"{type(self).__name__} reads {key!r}, which the batch does not hold: the state's entry is one of the "
-                f"encoder's in_keys and the successor's is the same key under {self.tensor_keys.successor!r} "
-                "(change it with successor=...)."
+                f"{type(self).__name__} reads {key!r}, which the batch does not contain: it needs the encoder's "
+                f"in_keys at the root and under {self.tensor_keys.successor!r} (change the latter with "
+                "successor=...)."
             )
         return value
 
     def _valid_rows(self, tensordict: TensorDictBase, batch_shape: torch.Size) -> Tensor | None:
-        """The flat mask that TorchRL's ``loss_mask_key`` names, if the batch holds one.
+        """The flat mask at TorchRL's ``loss_mask_key``, if the batch has one.
 
-        Masked states are left out before anything is computed: a pair of states is valid only if
-        both are.
+        Masked states are removed before the computation: a pair of states is valid only if both are.
         """
         valid = None
         for key in self._loss_mask_keys():

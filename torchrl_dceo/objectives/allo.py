@@ -32,14 +32,13 @@ class ALLOLoss(RepresentationLoss):
         + b \sum_{k \le j} \big(\mathbb E[f_j ⟦f_k⟧] - \delta_{jk}\big)^2,
 
     where ⟦·⟧ stops the gradient: f_j is kept orthogonal to the earlier f_k and does not affect
-    them, which fixes the order without any coefficients. At the equilibrium the constraints hold
-    exactly, for any barrier b, the off-diagonal duals vanish and the gradient with respect to f_i,
-    :math:`2 L f_i + \beta_{ii} f_i`, is zero: :math:`\lambda_i = -\beta_{ii} / 2`
+    them, so the order is fixed without coefficients. At the equilibrium, for any barrier b, the
+    constraints hold exactly, the off-diagonal duals are 0, and the gradient with respect to f_i,
+    :math:`2 L f_i + \beta_{ii} f_i`, is zero. Hence :math:`\lambda_i = -\beta_{ii} / 2`
     (:attr:`eigenvalues`).
 
-    The duals and the barrier are buffers, saved in the ``state_dict`` and no part of
-    ``parameters()``. They change when :meth:`dual_step` is called, once after every step of the
-    optimizer::
+    The duals and the barrier are buffers: they are saved in the ``state_dict`` and are not
+    ``parameters()``. Call :meth:`dual_step` once after every step of the optimizer to update them::
 
         out = loss(batch)
         out["loss_laplacian"].backward()
@@ -56,22 +55,23 @@ class ALLOLoss(RepresentationLoss):
 
     Keyword Args:
         barrier (float or str): b. ``"auto"`` (default) keeps it at twice an estimate of λ_d, saved with the loss, as
-            for :class:`GraphDrawingLoss`: it does not grow, and the three arguments of its growth are ignored. A
-            number is the initial barrier, from where it grows; the authors prove the equilibrium stable for b > 2.
-        dual_step_size (float): step size of the duals; with the automatic barrier, times b/2, so that it is the same
-            at b = 2. Defaults to ``1e-4`` (the authors' code), suited to some 10⁵ updates; short runs need more.
-        barrier_step_size (float): step size of the barrier; 0 keeps it. Defaults to ``1.0`` (the
+            in :class:`GraphDrawingLoss`; it does not grow, and the next three arguments about its growth are ignored.
+            A number is the initial barrier, which then grows; the authors prove that the equilibrium is stable for
+            b > 2.
+        dual_step_size (float): step size of the duals. With the automatic barrier it is multiplied by b/2, so that
+            it is the same at b = 2. Defaults to ``1e-4`` (the authors' code), suited to about 10⁵ updates; short runs
+            need more.
+        barrier_step_size (float): step size of the barrier; 0 keeps it constant. Defaults to ``1.0`` (the
             authors' code).
-        max_barrier (float): the barrier stops growing here. Defaults to ``1e4`` (the authors'
-            code).
+        max_barrier (float): upper bound of the barrier. Defaults to ``1e4`` (the authors' code).
         max_dual (float): the duals are clamped to [-max_dual, max_dual]. Defaults to ``100.0`` (the
             authors' code).
         squared_error_rate (float): rate of the moving average of the squared errors that drive the
             barrier. Defaults to ``0.1`` (the authors' code).
         estimator (str): how the squared expectation is estimated without bias. ``"pairs"``
             (default): a U-statistic over all pairs of different states of the batch. ``"split"``:
-            the product of the errors of the two halves of the batch, as the authors multiply those
-            of two independent batches; needs an even batch.
+            the product of the errors of the two halves of the batch, like the authors' product of
+            the errors of two independent batches; needs an even batch.
         successor (NestedKey): where s' is read, with the keys of the encoder under it. Defaults to
             ``"next"``; with n-step transitions pass the key of the state after one step.
         reduction (str): ``"mean"`` (default), ``"sum"`` (B times the mean) or ``"none"``: one value
@@ -79,8 +79,8 @@ class ALLOLoss(RepresentationLoss):
 
     The returned TensorDict holds ``loss_laplacian`` and, detached, ``smoothness`` (½ E Σ (f_i(s) -
     f_i(s'))²) and ``orthogonality`` (the sum of the squared errors, before the multiplication with
-    b). The loss adds the duals' term, which is in neither. f(s) and f(s') are written into the
-    input as by :class:`GraphDrawingLoss`.
+    b). Neither includes the term of the duals. f(s) and f(s') are written into the input as by
+    :class:`GraphDrawingLoss`.
 
     Examples:
         >>> import torch
@@ -142,7 +142,7 @@ class ALLOLoss(RepresentationLoss):
         self.squared_error_rate = squared_error_rate
         self.register_buffer("barrier", torch.tensor(initial))
         if barrier == "auto":
-            # The stopped gradients halve the push of the barrier: a dimension collapses at λ = b, not at 2b.
+            # The stopped gradients halve the gradient of the barrier: a dimension collapses at λ = b, not at 2b.
             self.automatic_barrier = AutomaticBarrier(2.0)
         # [d, d], lower triangular; d is known at the first forward pass or when a state_dict is
         # loaded.
@@ -152,7 +152,7 @@ class ALLOLoss(RepresentationLoss):
         self._pending: tuple[Tensor, Tensor] | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
-        # A number takes the place of the automatic barrier; LossModule copies it into the buffer.
+        # A number replaces the automatic barrier; LossModule copies it into the buffer.
         if name == "barrier" and isinstance(value, int | float):
             self.automatic_barrier = None
         super().__setattr__(name, value)
@@ -169,8 +169,8 @@ class ALLOLoss(RepresentationLoss):
         """Updates duals and barrier with the errors of the last forward pass that had gradients enabled.
 
         The duals ascend along the errors; the barrier, unless it is automatic, grows with the moving average of the
-        squared errors. The errors are used up: a second call without a forward pass in between raises an error, so
-        that no batch is counted twice.
+        squared errors. A second call without a forward pass in between raises an error, so that no batch is counted
+        twice.
         """
         if self._pending is None:
             raise RuntimeError(
@@ -181,8 +181,8 @@ class ALLOLoss(RepresentationLoss):
         if self.automatic_barrier is None:
             self.duals.add_(errors, alpha=self.dual_step_size)
         else:
-            # Duals are in units of the eigenvalues and the barrier damps them: where one is small, so is their step.
-            # They wait until all dimensions have unfolded, and as -2λ_i none is larger than the barrier, 2λ_d.
+            # Duals are in units of the eigenvalues and damped by the barrier: their step size is proportional to it.
+            # They are not updated while a dimension is collapsed. As they are -2λ_i, none exceeds the barrier, 2λ_d.
             barrier = self.barrier.to(errors.dtype)
             unfolded = ~self.automatic_barrier.collapsed.any()
             self.duals.addcmul_(errors, barrier * unfolded, value=self.dual_step_size / 2)
@@ -191,7 +191,7 @@ class ALLOLoss(RepresentationLoss):
         rate = torch.where(self.num_dual_steps == 0, 1.0, self.squared_error_rate)
         self.squared_errors.lerp_(squared_errors, rate.to(squared_errors.dtype))
         if self.automatic_barrier is None:
-            # A single estimate of a square may be negative; the barrier never falls.
+            # A single estimate of a square may be negative; the barrier never decreases.
             growth = self.squared_errors.clamp_min(0).mean()
             self.barrier.add_(self.barrier_step_size * growth).clamp_(max=self.max_barrier)
         self.num_dual_steps.add_(1)
@@ -246,13 +246,13 @@ class ALLOLoss(RepresentationLoss):
         return torch.cat([of_u, of_v]), (first + second) / 2, first * second
 
     def _set_dimensions(self, dimensions: int, like: Tensor) -> None:
-        """Give the duals their size, in at least single precision."""
+        """Allocates the duals, in at least single precision."""
         dtype = torch.promote_types(like.dtype, torch.float32)
         self.duals = torch.zeros(dimensions, dimensions, dtype=dtype, device=like.device)
         self.squared_errors = torch.zeros_like(self.duals)
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: object) -> None:
-        # A fresh loss takes the size of the saved duals: no forward pass is needed before loading.
+        # A new loss takes the saved size, so that no forward pass is needed before loading.
         saved = state_dict.get(f"{prefix}duals")
         if saved is not None and saved.numel() and not self.duals.numel():
             like = torch.empty(0, dtype=saved.dtype, device=self.duals.device)

@@ -26,20 +26,20 @@ class CICLoss(SkillLoss):
 
     .. math:: -f(\tau_i, z_i) + \log \sum_j \exp f(\tau_i, z_j).
 
-    The transition is a single step for any n of the batch's n-step transitions, because another skill may be active
-    after it. Steps without a skill, ``option`` −1, are left out: the mean is over the others, and 0 (with a gradient
-    of 0) if there is none.
+    The transition is always a single step, also in a batch of n-step transitions, because another skill may be active
+    afterwards. Steps without a skill (``option`` −1) are ignored: the mean is over the others, and 0 (with a gradient
+    of 0) if there are none.
 
     Args:
         encoder (TensorDictModuleBase): maps a state to its representation, its one out_key.
         scores (nn.Module): maps the representations of s and s' to the N scores, e.g.
-            :class:`~torchrl_dceo.modules.SkillScores`. :class:`~torchrl_dceo.modules.CICReward` makes the skills'
-            rewards of the same two modules.
+            :class:`~torchrl_dceo.modules.SkillScores`. :class:`~torchrl_dceo.modules.CICReward` computes the skills'
+            rewards from the same two modules.
 
     Keyword Args:
-        negatives (str, optional): what the sum over j runs over. ``"skills"`` (default): all N skills, once each, which
-            can be listed as they are discrete. ``"batch"``: the skills of the batch's steps, as in the paper, where
-            they are continuous; here most then come several times.
+        negatives (str, optional): the set over which the sum runs. ``"skills"`` (default): all N skills once, which is
+            possible because they are discrete. ``"batch"``: the skills of the batch's steps, as in the paper, where
+            skills are continuous; with discrete skills most occur several times.
         successor (NestedKey, optional): where s' is read, with the keys of the encoder under it. Default: ``"next"``;
             with n-step transitions pass the key of the state after one step.
         reduction (str, optional): ``"mean"``, ``"sum"`` or ``"none"`` (0 where no skill was active). Default:
@@ -106,7 +106,7 @@ class CICLoss(SkillLoss):
 
     def _scores(self, tensordict: TensorDictBase) -> Tensor:
         encoder, successor = self.encoder_network, self.tensor_keys.successor
-        # Both states in one pass: half the calls of a small network.
+        # One pass over both states: small networks are bound by overhead.
         states = TensorDict(
             {
                 key: torch.stack(
@@ -140,11 +140,11 @@ class CICLoss(SkillLoss):
             accuracy = (scores.argmax(-1) == skill).sum() / count
         terms = torch.tensor(num_skills, device=scores.device)
         if self.negatives == "batch":
-            # A skill that n steps of the batch had stands for n terms of the sum.
+            # A skill of n steps of the batch contributes n terms to the sum.
             copies = nn.functional.one_hot(chosen, num_skills) * active.unsqueeze(-1)
             copies = copies.reshape(-1, num_skills).sum(0).to(scores.dtype)
             terms = count
-            # Without any skill nothing is summed in the end, but the logarithm of 0 would still spoil the gradient.
+            # Without any skill the sum is empty, but the gradient of log 0 would still be NaN.
             scores = scores + torch.where(active.any(), copies, 1.0).log()
         loss = (scores.logsumexp(-1) - positive).where(active, 0.0)
         mean = loss.sum() / count

@@ -20,7 +20,7 @@ NO_SKILL = -1
 
 
 class SkillLoss(LossModule):
-    """A loss over steps of which some were taken while a skill was active; its target is no value.
+    """Base of the losses over the steps at which a skill was active; they have no value target.
 
     Args:
         reduction (str): ``"mean"``, ``"sum"`` or ``"none"``.
@@ -32,7 +32,7 @@ class SkillLoss(LossModule):
 
         Attributes:
             option (NestedKey): the skill active during the step, −1 for none. Defaults to ``"option"``.
-            successor (NestedKey): where the state that the step led to is found. Defaults to ``"next"``.
+            successor (NestedKey): prefix of the entries of the state after the step. Defaults to ``"next"``.
         """
 
         option: NestedKey = "option"
@@ -54,7 +54,7 @@ class SkillLoss(LossModule):
         value = tensordict.get(key, None)
         if value is None:
             raise KeyError(
-                f"{type(self).__name__} reads {key!r}, which the batch does not hold: {fix}"
+                f"{type(self).__name__} reads {key!r}, which the batch does not contain: {fix}"
             )
         return value
 
@@ -70,13 +70,13 @@ class DIAYNLoss(SkillLoss):
     r"""The cross-entropy of DIAYN's discriminator, :math:`-\mathbb E[\log q(z \mid s')]`.
 
     From Eysenbach et al., "Diversity is All You Need" (ICLR 2019, https://arxiv.org/abs/1802.06070). A step from s to
-    s' that was taken while skill z was active is a sample of the states of z. s' is the state after one step for any
-    n of the batch's n-step transitions, because another skill may be active later. Steps without a skill,
-    ``option`` −1, are left out: the mean is over the others, and 0 (with a gradient of 0) if there is none.
+    s' taken while skill z was active is a sample of the states of z. s' is always the state after one step, also in a
+    batch of n-step transitions, because another skill may be active later. Steps without a skill (``option`` −1) are
+    ignored: the mean is over the others, and 0 (with a gradient of 0) if there are none.
 
     Args:
         discriminator (TensorDictModuleBase): maps a state to the N logits of :math:`q(z \mid s)`, its one out_key.
-            :class:`~torchrl_dceo.modules.DIAYNReward` makes the skills' rewards of the same module.
+            :class:`~torchrl_dceo.modules.DIAYNReward` computes the skills' rewards from the same module.
 
     Keyword Args:
         successor (NestedKey, optional): where s' is read, with the keys of the discriminator under it. Default:

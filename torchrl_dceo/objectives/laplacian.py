@@ -45,7 +45,7 @@ Norm = Literal["squared", "log1p"]
 
 
 class Coefficients(NamedTuple):
-    """The coefficients c_1 ≥ … ≥ c_d in the shapes that the estimates need, and which prefixes a dimension is in."""
+    """The coefficients c_1 ≥ … ≥ c_d in the shapes that the estimates need."""
 
     c: Tensor  # [d]
     prefix_weights: Tensor  # [d], c_i - c_{i+1} with c_{d+1} = 0
@@ -54,7 +54,7 @@ class Coefficients(NamedTuple):
 
     @classmethod
     def build(cls, c: Tensor) -> Coefficients:
-        """All three from the vector of coefficients."""
+        """Computes the fields from the vector of coefficients."""
         index = torch.arange(c.numel(), device=c.device)
         prefix_weights = c - torch.cat([c[1:], c.new_zeros(1)])
         later = torch.ones(c.numel(), c.numel(), dtype=c.dtype, device=c.device).tril()
@@ -64,7 +64,7 @@ class Coefficients(NamedTuple):
 def _norm_terms(f: Tensor, coefficients: Coefficients, norm: Norm) -> Tensor:
     """The norm term of one state of the pair, summed over the prefixes: ``[B, d] -> [B]``."""
     if norm == "squared":
-        # Each of the two states carries half of the constant Σ_i (c_i - c_{i+1}) i = Σ_j c_j.
+        # Half of the constant Σ_i (c_i - c_{i+1}) i = Σ_j c_j belongs to each of the two states.
         return (f.square() - 0.5) @ coefficients.c
     return _log_norms(f.square().cumsum(-1)) @ coefficients.prefix_weights
 
@@ -84,16 +84,16 @@ def pairs_orthogonality(f: Tensor, coefficients: Coefficients, norm: Norm) -> Te
         U-statistic.
     """
     others = f.shape[0] - 1
-    # Σ_v (f(u)·f(v))² = f(u)ᵀ G f(u) with G = FᵀF: d x d instead of B x B. It includes v = u, which
-    # is taken off again.
+    # Σ_v (f(u)·f(v))² = f(u)ᵀ G f(u) with G = FᵀF: d x d instead of B x B. The term v = u is
+    # subtracted again.
     gram = f.mT @ f
     all_pairs = ((f @ (coefficients.pair_weights * gram)) * f).sum(-1)
     squares = f.square().cumsum(-1)
     if norm == "squared":
         self_pairs = squares.square() @ coefficients.prefix_weights
         return (all_pairs - self_pairs) / others - 2 * _norm_terms(f, coefficients, norm)
-    # One product takes off the pairs v = u and both norms; with an operation less for each, the Laplacian's own
-    # arithmetic, forward and backward, takes a sixth less time.
+    # One product subtracts the pairs v = u and both norms: a sixth less time, forward and backward, than with
+    # separate operations.
     taken_off = torch.addcmul(_log_norms(squares), squares, squares, value=0.5 / others)
     return all_pairs / others - 2 * (taken_off @ coefficients.prefix_weights)
 
@@ -130,12 +130,12 @@ class GraphDrawingLoss(RepresentationLoss):
 
     for consecutive states s, s'. With all coefficients equal (the default) only the full prefix
     counts and the optimum is the span of the first d eigenfunctions of the graph Laplacian, in any
-    rotation. :class:`GeneralizedLaplacianLoss` singles out the eigenfunctions themselves.
+    rotation. With :class:`GeneralizedLaplacianLoss` it is the eigenfunctions themselves.
 
     With a finite barrier β the optimum is shrunk,
     :math:`\mathbb E f_i^2 = 1 - \lambda_i / (2\beta)`, and a dimension with
-    :math:`\lambda_i \ge 2\beta` collapses to 0. Eigenvalues lie in [0, 2], so β > 1 is always safe, but far above
-    the eigenvalues that are wanted their differences are hidden by noise. By default β follows an estimate of λ_d.
+    :math:`\lambda_i \ge 2\beta` collapses to 0. Eigenvalues lie in [0, 2], so β > 1 is always safe, but if β is far
+    above the wanted eigenvalues, noise hides their differences. By default β follows an estimate of λ_d.
 
     The batch must be drawn uniformly: prioritized sampling changes the measure under which f is
     orthonormal.
@@ -147,19 +147,19 @@ class GraphDrawingLoss(RepresentationLoss):
     Keyword Args:
         coefficients (sequence of float, optional): c_1 ≥ … ≥ c_d > 0, one per dimension. Defaults
             to all ones.
-        barrier (float or str): β, the weight of the orthogonality: a number, or ``"auto"`` (default), where running
-            averages, saved with the loss, estimate λ_d, the largest Rayleigh quotient in the span of f, and β stays
-            safely above half of it (at λ_d itself; three times that with log norms). A dimension that collapses
-            nevertheless is counted in ``collapsed``, named in a warning, and raised again. It may be reassigned
-            during training.
+        barrier (float or str): β, the weight of the orthogonality: a number or ``"auto"`` (default). With ``"auto"``,
+            running averages, saved with the loss, estimate λ_d, the largest Rayleigh quotient in the span of f, and
+            β is set to λ_d, twice the minimum (3 λ_d with log norms). If a dimension collapses nevertheless, it is
+            counted in ``collapsed``, a warning is logged, and β is raised until it recovers. The attribute may be
+            reassigned during training.
         estimator (str): how E[·]² is estimated without bias from the states s of the batch.
             ``"pairs"`` (default): a U-statistic over all ordered pairs of different states.
             ``"split"``: the two halves of the batch, paired one to one, as with the two independent
             batches of the original implementations; needs an even batch.
         norm (str): ``"squared"`` (default) is the objective above. With ``"log1p"`` the norms
-            ‖f(u)‖² in the orthogonality become log(1 + ‖f(u)‖), as in the released code of DCEO:
-            the force away from the origin is bounded, which is more stable, but it is no estimate
-            of orthonormality: f comes out on a smaller scale and a dimension collapses earlier.
+            ‖f(u)‖² in the orthogonality become log(1 + ‖f(u)‖), as in the released code of DCEO.
+            Its gradient is bounded, which is more stable, but it does not estimate orthonormality:
+            f has a smaller scale and dimensions collapse earlier.
         successor (NestedKey): where s' is read, with the keys of the encoder under it. Defaults to
             ``"next"``; with n-step transitions pass the key of the state after one step.
         reduction (str): ``"mean"`` (default), ``"sum"`` (B times the mean) or ``"none"``: one value
@@ -167,10 +167,10 @@ class GraphDrawingLoss(RepresentationLoss):
             pairs), whose mean is the loss.
 
     The returned TensorDict holds ``loss_laplacian`` and, detached, its parts ``smoothness`` (½ E Σ
-    c_i (f_i(s) - f_i(s'))²) and ``orthogonality`` (before the multiplication with β; an estimate of
-    a square that may be negative). The representations f(s) and f(s') are written into the input,
-    detached, under the encoder's ``out_key`` and under ``(successor, out_key)``, so that the
-    rewards of the options can reuse them.
+    c_i (f_i(s) - f_i(s'))²) and ``orthogonality`` (before the multiplication with β; an unbiased
+    estimate of a square, which may be negative). The representations f(s) and f(s') are written into
+    the input, detached, under the encoder's ``out_key`` and ``(successor, out_key)``, so that the
+    option rewards can reuse them.
 
     Examples:
         >>> import torch
@@ -217,7 +217,7 @@ class GraphDrawingLoss(RepresentationLoss):
         if self.coefficients is not None:
             positive = all(c > 0 and math.isfinite(c) for c in self.coefficients)
             if not positive or any(a < b for a, b in itertools.pairwise(self.coefficients)):
-                # Otherwise some prefix would have a negative weight, and the loss no minimum.
+                # Otherwise some prefix would have a negative weight and the loss would have no minimum.
                 raise ValueError(
                     f"coefficients must be positive and must not increase, got {self.coefficients}."
                 )
@@ -225,7 +225,7 @@ class GraphDrawingLoss(RepresentationLoss):
 
     @property
     def barrier(self) -> float | Tensor:
-        """β: the number given, or where the automatic one stands now."""
+        """β: the given number, or the current value of the automatic barrier."""
         automatic = self.automatic_barrier
         return self._barrier if automatic is None else automatic.value
 
@@ -274,7 +274,7 @@ class GraphDrawingLoss(RepresentationLoss):
     def _gradients(
         self, f: Tensor, f_successor: Tensor
     ) -> tuple[list[Tensor], tuple[Tensor, Tensor, Tensor]]:
-        """In closed form for pairs and squared norms, without a graph."""
+        """Closed form for ``estimator="pairs"`` with squared norms, without autograd."""
         closed = (type(self)._terms is GraphDrawingLoss._terms) and (
             self.estimator == "pairs" and self.norm == "squared"
         )

@@ -31,18 +31,19 @@ class OMMLoss(RepresentationLoss):
         -\operatorname{tr}\big((2I - M) F\big), \qquad
         M_{jk} = \mathbb E[f_j f_k], \quad F_{jk} = \langle f_j, K f_k \rangle.
 
-    Its minimum, :math:`-\sum_{i \le d} \kappa_i` over the largest eigenvalues of K, is reached at orthonormal bases of
-    their eigenfunctions: there is no constraint, no weight and no shrinkage. The smoothest eigenfunctions of the
+    Its minimum, :math:`-\sum_{i \le d} \kappa_i` over the largest eigenvalues of K, is attained by the orthonormal
+    bases of their eigenfunctions, without constraint, weight or shrinkage. The smoothest eigenfunctions of the
     Laplacian L are the leading ones of
 
     .. math:: K = I - L/2, \qquad F = M - \tfrac14 \mathbb E\big[(f(s) - f(s'))(f(s) - f(s'))^\top\big],
 
-    which is positive semidefinite because the eigenvalues of L lie in [0, 2] (the authors take the operator of
-    discounted pairs instead, which is so for their data). So an eigenvalue of K is :math:`1 - \lambda_i / 2`.
+    which is positive semidefinite because the eigenvalues of L lie in [0, 2] (the authors use the operator of
+    discounted pairs, which is positive semidefinite for their data). The eigenvalues of K are
+    :math:`1 - \lambda_i / 2`.
 
-    Alone, the objective finds the span. Nesting orders it: ``"sequential"``, where f_j minimises the objective of the
-    prefix 1..j and does not move those before it, or ``"joint"``, where the objectives of all prefixes are added up, as
-    in :class:`GeneralizedLaplacianLoss`.
+    By itself the objective finds the span of the eigenfunctions. Nesting orders them: with ``"sequential"`` f_j
+    minimises the objective of the prefix 1..j without changing the earlier functions; with ``"joint"`` the objectives
+    of all prefixes are summed, as in :class:`GeneralizedLaplacianLoss`.
 
     The product of two expectations is estimated without bias by a U-statistic over all ordered pairs of different
     states of the batch, which must be drawn uniformly.
@@ -59,8 +60,8 @@ class OMMLoss(RepresentationLoss):
             per state, whose mean is the loss.
 
     The returned TensorDict holds ``loss_laplacian`` and, detached, ``smoothness`` (½ E Σ (f_i(s) - f_i(s'))²) and
-    ``orthogonality`` (Σ (E[f_j f_k] - δ_jk)²), to compare with the other objectives: the loss is made of neither. f(s)
-    and f(s') are written into the input as by :class:`GraphDrawingLoss`.
+    ``orthogonality`` (Σ (E[f_j f_k] - δ_jk)²), for comparison with the other objectives; they are not terms of this
+    loss. f(s) and f(s') are written into the input as by :class:`GraphDrawingLoss`.
 
     Examples:
         >>> import torch
@@ -110,7 +111,7 @@ class OMMLoss(RepresentationLoss):
         moments = f.mT @ f
         operator = moments - change.mT @ change / 4
         of_moments, of_operator = table.pair_weights * moments, table.pair_weights * operator
-        # A state u meets every v as m(u)∘k(v) and as k(u)∘m(v), half each: Σ_jk w_jk m_jk M_jk = fᵀ (w∘M) f.
+        # Every pair of states u, v contributes m(u)∘k(v) and k(u)∘m(v), half each: Σ_jk w_jk m_jk M_jk = fᵀ (w∘M) f.
         products = 0.5 * (
             ((f @ (of_operator + of_moments)) * f).sum(-1)
             - ((change @ of_moments) * change).sum(-1) / 4
@@ -122,12 +123,12 @@ class OMMLoss(RepresentationLoss):
 
     @staticmethod
     def _sequential(f: Tensor, change: Tensor) -> Tensor:
-        """The objective of all d, of every state, with a gradient that moves f_j by the prefix 1..j alone."""
+        """The objective of all d functions for every state; the gradient of f_j is that of the prefix 1..j."""
         others = f.shape[0] - 1
         g, still = f.detach(), change.detach()
-        # M_jk and F_jk for k ≤ j, with the gradient stopped in f_k. On the diagonal that is half of the gradient, as
-        # the pairs (j, k) and (k, j) have it together: twice all of them has the gradient that is wanted, and its value
-        # counts the diagonal once too often.
+        # M_jk and F_jk for k ≤ j, with the gradient stopped in f_k. The pairs (j, k) and (k, j) share the gradient, and
+        # on the diagonal half of it is stopped: doubling every term gives the right gradient, and a value that counts
+        # the diagonal once too often.
         moments = (f.mT @ g).tril()
         operator = moments - (change.mT @ still).tril() / 4
         products = 0.5 * (

@@ -20,16 +20,16 @@ __all__ = ["OptionDistributionalDQNLoss"]
 class OptionDistributionalDQNLoss(OptionDQNLoss):
     r"""The n-step double C51 loss of every option, from one batch, in one vectorised pass.
 
-    What :class:`OptionDQNLoss` is to :class:`~torchrl.objectives.DQNLoss`, this is to
-    :class:`~torchrl.objectives.DistributionalDQNLoss`: option o, with its own reward :math:`r_o`, learns the
-    distribution of its return over fixed atoms z. The target is the projection onto the atoms of
+    The version of :class:`~torchrl.objectives.DistributionalDQNLoss` for options: option o, with its own reward
+    :math:`r_o`, learns the distribution of its return over fixed atoms z. The target is the projection onto the atoms
+    of
 
     .. math::
         r_o + \gamma^m (1 - \text{terminated})\, z, \quad
         z \sim p_{\theta^-}(s_{t+m}, \arg\max_{a'} Q_\theta(s_{t+m}, a'; o); o),
 
-    and the loss the sum over options of the mean over the batch of its cross-entropy with
-    :math:`p_\theta(s_t, a_t; o)`.
+    and the loss is its cross-entropy with :math:`p_\theta(s_t, a_t; o)`, averaged over the batch and summed over
+    options.
 
     Args:
         option_actor (TensorDictModule): writes the log-probabilities ``option_action_dist`` ``[*, N, atoms, A]``: an
@@ -40,8 +40,8 @@ class OptionDistributionalDQNLoss(OptionDQNLoss):
             :class:`~torchrl_dceo.modules.OptionDistributionalQValueActor` in ``option_actor``.
         kwargs: those of :class:`OptionDQNLoss`, without ``loss_function``.
 
-    The output is that of :class:`OptionDQNLoss`, where ``option_td_error``, ``option_value`` and ``option_target`` are
-    those of the expected returns. The priority at ``option_priority`` is the cross-entropy, averaged over options.
+    The output is that of :class:`OptionDQNLoss`; ``option_td_error``, ``option_value`` and ``option_target`` refer to
+    expected returns. The priority at ``option_priority`` is the cross-entropy, averaged over options.
 
     Examples:
         >>> import torch

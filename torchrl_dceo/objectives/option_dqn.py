@@ -37,7 +37,7 @@ ActionSpace = Literal["categorical", "one_hot"]
 
 
 class OptionErrors(NamedTuple):
-    """The comparison of a batch for every option, ``[*, N]`` each: loss, values learned, their targets, priorities."""
+    """Per option and transition, ``[*, N]`` each: the loss, the learned values, their targets, the priorities."""
 
     loss: Tensor
     value: Tensor
@@ -55,13 +55,12 @@ class OptionDQNLoss(DirectLoss, LossModule):
               Q_{\theta^-}(s_{t+m}, \arg\max_{a'} Q_\theta(s_{t+m}, a'; o); o)
 
     and the loss is the sum over options of the mean over the batch of :math:`\ell(Q_\theta(s_t, a_t; o), Y_o)`, so each
-    option's gradient is that of a separate :class:`~torchrl.objectives.DQNLoss`. The random end of an option after D
-    steps on average is not terminal in its target; the termination of the episode is.
+    option's gradient is that of a separate :class:`~torchrl.objectives.DQNLoss`. The random end of an option, after D
+    steps on average, does not cut the bootstrap of its target; the termination of the episode does.
 
-    It reads ``option_reward`` ``[*, N]``, written before by a reward module such as
-    :class:`~torchrl_dceo.modules.EigenReward`: the loss owns no encoder, and no gradient reaches one. The discount
-    comes from :meth:`make_value_estimator`; with ``steps_to_next_obs`` in the batch it is raised to that power, as in
-    ``DQNLoss``.
+    It reads ``option_reward`` ``[*, N]``, which a reward module such as :class:`~torchrl_dceo.modules.EigenReward`
+    has written before. The loss has no encoder and passes no gradient to one. The discount is set by
+    :meth:`make_value_estimator`; with ``steps_to_next_obs`` in the batch it is raised to that power, as in ``DQNLoss``.
 
     Args:
         option_actor (TensorDictModule): writes ``option_action_value`` ``[*, N, A]``: an
@@ -76,17 +75,17 @@ class OptionDQNLoss(DirectLoss, LossModule):
         delay_value (bool, optional): keep target networks, updated by TorchRL's ``SoftUpdate`` or ``HardUpdate``.
             Default: ``True``.
         loss_function (str, optional): ``"smooth_l1"``, ``"l2"`` or ``"l1"``. Default: ``"smooth_l1"``.
-        single_step (bool, optional): whether the transitions are single steps, m = 1, for any ``steps_to_next_obs``.
-            Options can learn from single steps while the main learner uses n steps: the other steps were chosen by
-            other policies, and single steps give much better options. Then pass the key of the state after one
+        single_step (bool, optional): treat the transitions as single steps, m = 1, and ignore ``steps_to_next_obs``.
+            Options can learn from single steps while the main learner uses n steps. The later steps were chosen by
+            other policies, and single steps give much better options. Also pass the key of the state after one
             step as ``successor``. Default: ``False``.
-        successor (NestedKey, optional): where the state after the transition is, with its flags, e.g. ``"successor"``
-            of :func:`~torchrl_dceo.data.make_replay_buffer`. Default: ``"next"``.
+        successor (NestedKey, optional): prefix of the entries of the state after the transition, flags included, e.g.
+            ``"successor"`` of :func:`~torchrl_dceo.data.make_replay_buffer`. Default: ``"next"``.
         options_per_update (int, optional): train only this many options, drawn without replacement at each call;
             1 is the variant of the DCEO authors' released code. With an
-            :class:`~torchrl_dceo.modules.networks.OptionNet` in ``option_actor`` the others are not even computed, and
-            :meth:`trained_rows` names the rows of the parameters that
-            :class:`~torchrl_dceo._fast.steps.OptionAdam` updates: any other optimizer with momentum
+            :class:`~torchrl_dceo.modules.networks.OptionNet` in ``option_actor`` the others are not computed, and
+            :meth:`trained_rows` returns the rows of the parameters that
+            :class:`~torchrl_dceo._fast.steps.OptionAdam` updates. Any other optimizer with momentum
             updates all options. Default: ``None``, all of them.
         reduction (str, optional): over the batch: ``"mean"``, ``"sum"`` or ``"none"`` (the result is ``[*]``, summed
             over options). Default: ``"mean"``.
@@ -116,7 +115,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         >>> loss(batch)["loss_option"].backward()
         >>> updater.step()
 
-        Any module serves that writes values of this shape:
+        Any module that writes values of this shape can be used:
 
         >>> from tensordict.nn import TensorDictModule
         >>> net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Unflatten(-1, (3, 4)))
@@ -133,7 +132,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
             option_reward (NestedKey): the rewards of all options.
             option_action_value (NestedKey): where the actor writes the values.
             option_action_dist (NestedKey): where a distributional actor writes the log-probabilities.
-            successor (NestedKey): where the state after the transition is, with its flags.
+            successor (NestedKey): prefix of the entries of the next state, flags included.
             done (NestedKey): under ``successor``, read where ``terminated`` is missing.
             terminated (NestedKey): under ``successor``, whether the episode terminated there.
             steps_to_next_obs (NestedKey): m, the steps of the transition; 1 where it is missing.
@@ -200,7 +199,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         self.reduction = reduction
         self.use_prioritized_weights = use_prioritized_weights
         self._options: tuple[int, ...] = ()  # those trained by the last call
-        # The entries of the parameters that are divided among the options, and the rows of one option.
+        # The parameters that hold a block of rows per option, and the number of rows in a block.
         self._divided = {
             tuple(f"{prefix}.{name}".split(".")): rows
             for prefix, module in self.option_network.named_modules()
@@ -211,7 +210,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """The entries that the loss reads; ``terminated`` or ``done`` suffices, and the last two may be missing."""
+        """The entries that the loss reads; one of ``terminated`` and ``done`` suffices, the last two are optional."""
         keys, observations = self.tensor_keys, self.option_network.in_keys
         return [
             keys.action,
@@ -225,7 +224,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         ]
 
     def _forward_value_estimator_keys(self, **kwargs: Any) -> None:
-        """Nothing to forward: of the estimator only the discount is read."""
+        """Nothing to forward: only the discount of the estimator is used."""
 
     def make_value_estimator(
         self, value_type: ValueEstimators | None = None, **hyperparams: Any
@@ -244,10 +243,9 @@ class OptionDQNLoss(DirectLoss, LossModule):
         )
 
     def trained_rows(self) -> list[TrainedRows]:
-        """The rows that belong to the options trained by the last call, of every parameter divided among options.
+        """The parameter rows of the options trained by the last call, for every parameter with rows per option.
 
-        Empty if all options are trained, or if no :class:`~torchrl_dceo.modules.networks.OptionNet` declares how
-        its parameters are divided.
+        Empty if all options are trained, or if there is no :class:`~torchrl_dceo.modules.networks.OptionNet`.
         """
         if not self._options:
             return []
@@ -271,7 +269,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         if key not in self.option_network.out_keys:
             raise KeyError(
                 f"{type(self).__name__} reads {key!r}, which the option actor does not write: it writes "
-                f"{list(self.option_network.out_keys)}, name one of them with set_keys"
+                f"{list(self.option_network.out_keys)}, choose one of them with set_keys"
             )
         parameters: tuple[Parameters, Parameters] = (
             self.option_network_params,
@@ -294,11 +292,11 @@ class OptionDQNLoss(DirectLoss, LossModule):
             passes = DoublePasses(*(each.index_select(dim, options) for each in passes))
         return passes
 
-    _option_dims = 2  # of an output from its options on
+    _option_dims = 2  # number of trailing dimensions of an output that start with the options
 
     @contextmanager
     def _expecting(self, options: Tensor | None) -> Iterator[None]:
-        """Heads that check the number of options expect the chosen ones."""
+        """Sets the number of options that the heads check to that of the chosen ones."""
         heads: list[OptionHead] = []
         if options is not None and self._divided:
             heads = [m for m in self.option_network.modules() if isinstance(m, OptionHead)]
@@ -311,9 +309,9 @@ class OptionDQNLoss(DirectLoss, LossModule):
                 head.num_options = self.num_options
 
     def _discount(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
-        r"""What the next value counts, :math:`\gamma^m (1 - \text{terminated})`, ``[*, 1]``.
+        r"""The factor of the next value, :math:`\gamma^m (1 - \text{terminated})`, ``[*, 1]``.
 
-        In place of the estimator's own ``value_estimate``, for which every flag would have to have the reward's shape.
+        The estimator's own ``value_estimate`` would need flags of the reward's shape.
         """
         keys = self.tensor_keys
         discount = self.value_estimator.gamma
@@ -329,7 +327,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
     def _errors(
         self, tensordict: TensorDictBase, reward: Tensor, options: Tensor | None
     ) -> OptionErrors:
-        """Compares the values of the actions taken with Eq. 1's :math:`Y`, for every option."""
+        """Compares the values of the taken actions with the targets :math:`Y_o` of Eq. 1, for every option."""
         values, next_value = self._values(tensordict, options)
         self._check_reward(reward, values.shape[:-2])
         action = self._action(tensordict, values.shape[:-2], values.shape[-1])
@@ -341,7 +339,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         return OptionErrors(error, value, target, priority=(value - target).square())
 
     def _draw_options(self) -> Tensor | None:
-        """The options to be trained, drawn on the host, because the optimizer needs their rows."""
+        """Draws the options to train, on the host because the optimizer needs their rows."""
         if self.options_per_update is None:
             return None
         options = torch.randperm(self.num_options)[: self.options_per_update]
@@ -372,7 +370,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         return TensorDict({"loss_option": loss, **diagnostics})
 
     def direct_inputs(self, tensordict: TensorDictBase) -> Inputs | None:
-        """Its networks, if they are convolutional and known by their options, and the batch is plain."""
+        """The networks, if they are convolutional with rows per option and the batch is plain."""
         network, keys = self.option_network, self.tensor_keys
         if not (
             inherits(type(self), OptionDQNLoss, "forward", "_errors", "_values")
@@ -395,7 +393,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
         return checked_inputs(forms, images)
 
     def direct_passes(self, inputs: Inputs) -> list[Pass]:
-        """The online networks at s and s', the target networks at s', of the options drawn."""
+        """Passes of the online networks at s and s' and of the target networks at s', for the drawn options."""
         self._draw_options()
         (online, target), (here, there) = inputs
         chosen: dict[str, Any] = {}
@@ -407,7 +405,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
     def direct_gradients(
         self, outputs: list[list[Tensor]], tensordict: TensorDictBase, factor: Tensor | None
     ) -> tuple[list[list[Tensor]], dict[str, Tensor]]:
-        """As ``forward``, and the gradients of the values at s."""
+        """Same results as ``forward``, and the gradients with respect to the values at s."""
         keys, reward = self.tensor_keys, self._reward(tensordict)
         count = self.num_options
         if self.options_per_update is not None:
@@ -446,14 +444,14 @@ class OptionDQNLoss(DirectLoss, LossModule):
             )
         if reward.shape[-1] != self.num_options:
             raise ValueError(
-                f"the batch holds rewards for {reward.shape[-1]} options but the actor has {self.num_options}"
+                f"the batch has rewards for {reward.shape[-1]} options but the actor has {self.num_options}"
             )
         return reward.detach()
 
     def _check_reward(self, reward: Tensor, shape: torch.Size) -> None:
         if reward.shape[:-1] != shape:
             raise ValueError(
-                f"{self.tensor_keys.option_reward!r} must hold one reward for each option of each of the "
+                f"{self.tensor_keys.option_reward!r} must contain one reward for each option of each of the "
                 f"{tuple(shape)} transitions, got the shape {tuple(reward.shape)}"
             )
 
@@ -482,7 +480,7 @@ class OptionDQNLoss(DirectLoss, LossModule):
 
 
 def _rows(options: Tensor, size: int) -> Tensor:
-    """The rows of some options, in a parameter with ``size`` rows for each."""
+    """The row indices of the given options in a parameter with ``size`` rows per option."""
     if size == 1:
         return options
     return (options[:, None] * size + torch.arange(size, device=options.device)).flatten()
@@ -491,7 +489,7 @@ def _rows(options: Tensor, size: int) -> Tensor:
 def _described(
     actor: nn.Module, num_options: int | None, action_space: ActionSpace | TensorSpec | None
 ) -> tuple[int, ActionSpace]:
-    """The number of options and the action space: as given, or those of the option actor inside a module."""
+    """The number of options and the action space, as given or read from the option actor inside the module."""
     known = next((m for m in actor.modules() if isinstance(m, OptionQValueActor)), None)
     if num_options is None:
         if known is None:

@@ -1,6 +1,6 @@
-"""Studies: declared grids of runs, where they are run, and what they leave.
+"""Studies: grids of runs, their execution and their results.
 
-``dceo study`` lists, runs, watches and draws them.
+The command is ``dceo study``.
 """
 
 from torchrl_dceo.studies.declaration import Grid, Job, Method, Preset, Script, Study

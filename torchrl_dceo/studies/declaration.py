@@ -1,4 +1,4 @@
-"""What a study is: a question, and for each preset the runs that answer it."""
+"""The declaration of a study: a question, and for each preset the runs that answer it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _FOLDER = re.compile(r"\w[\w .,+=()-]*")
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a study: a command that writes into a folder of its own.
+    """One run of a study: a command that writes into its own folder.
 
     Attributes:
         name (str): the folder, within those of the study's runs.
         program (str): a module, run as ``python -m``, or the path of a Python file: ``"torchrl_dceo"``.
-        arguments (tuple of str): of the program; ``{folder}`` in them stands for the run's folder.
-        continued (tuple of str): the arguments that resume a run that was begun; those of the start for a program
-            that cannot resume, which is then repeated whole.
+        arguments (tuple of str): the program's arguments; ``{folder}`` is replaced by the run's folder.
+        continued (tuple of str): the arguments that resume a run; the same as ``arguments`` for a program
+            that cannot resume, which is then repeated.
         hydra (bool): whether Hydra reads the arguments.
-        environment, agent, seed (optional): of a run of an agent, as the study calls them.
-        frames (int, optional): how long a run of an agent is.
-        minutes (float, optional): about how long a script takes on one core.
+        environment, agent, seed (optional): of an agent's run, with the study's names.
+        frames (int, optional): the frames of an agent's run.
+        minutes (float, optional): approximate duration of a script on one core.
 
     Examples:
         >>> from torchrl_dceo.studies import Grid
@@ -48,13 +48,13 @@ class Job:
     minutes: float | None = None
 
     def command(self, folder: str) -> str:
-        """The command as a person types it."""
+        """The command line."""
         given = [argument.replace("{folder}", folder) for argument in self.arguments]
         return shlex.join(["python", *program_arguments(self.program), *given])
 
 
 def program_arguments(program: str) -> list[str]:
-    """How Python is told to run a program: a module by its name, a file by its path.
+    """Python's arguments for a program: ``-m`` for a module, the path of a file.
 
     Examples:
         >>> from torchrl_dceo.studies.declaration import program_arguments
@@ -66,12 +66,12 @@ def program_arguments(program: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Method:
-    """An agent in a grid, with the settings that it alone has there.
+    """An agent in a grid, with its own settings.
 
     Args:
         agent (str): its name in the recipes.
         overrides (sequence of str, optional): as on the command line.
-        label (str, optional): what it is called in the study; variants of one agent need one. Default: its name.
+        label (str, optional): its name in the study; variants of one agent need one. Default: the agent's name.
     """
 
     agent: str
@@ -80,7 +80,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """What the study calls it."""
+        """The name in the study."""
         return self.label or self.agent
 
 
@@ -91,11 +91,11 @@ class Grid:
     Args:
         env (str): its name on the command line of training: ``"nine_rooms"``.
         methods (sequence of Method or str): the agents.
-        seeds (int or sequence of int): how many from 0 on, or which.
-        total_frames (int): of a run, discovery included.
-        overrides (sequence of str, optional): what all runs have, as on the command line.
-        label (str, optional): what the environment is called in the study. Default: its name.
-        program (str, optional): what trains; it is given ``train`` if it is the package, and ``env=``, ``agent=``,
+        seeds (int or sequence of int): the number of seeds, from 0 on, or the seeds.
+        total_frames (int): frames of a run, discovery included.
+        overrides (sequence of str, optional): overrides of all runs, as on the command line.
+        label (str, optional): the environment's name in the study. Default: ``env``.
+        program (str, optional): the training program, called with ``train`` if it is the package, ``env=``, ``agent=``,
             ``seed=`` and so on. Default: ``"torchrl_dceo"``.
     """
 
@@ -109,11 +109,11 @@ class Grid:
 
     @property
     def name(self) -> str:
-        """What the study calls the environment."""
+        """The environment's name in the study."""
         return self.label or self.env
 
     def jobs(self) -> Iterator[Job]:
-        """The runs, seed by seed: so that an interrupted study has all methods with the first seeds."""
+        """The runs, ordered by seed, so that an interrupted study has all methods with the first seeds."""
         command = ("train",) if self.program == "torchrl_dceo" else ()
         methods = [Method(given) if isinstance(given, str) else given for given in self.methods]
         for seed in self.seed_list:
@@ -147,14 +147,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class Script:
-    """A program that does its part of a study in one go and writes figures and tables into the folder it is given.
+    """A program that does a part of a study and writes figures and tables into its folder.
 
     Args:
-        name (str): what the part is called.
+        name (str): the name of the part.
         program (str): a module, run as ``python -m``, or the path of a Python file:
             ``"torchrl_dceo.studies.experiments.tabular"``.
-        arguments (sequence of str): ``{folder}`` in them stands for the folder.
-        minutes (float): about how long it takes on one core.
+        arguments (sequence of str): ``{folder}`` is replaced by the folder.
+        minutes (float): approximate duration on one core.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Script:
     minutes: float
 
     def jobs(self) -> Iterator[Job]:
-        """The one run that it is."""
+        """Its single run."""
         given = tuple(self.arguments)
         yield Job(self.name, self.program, given, continued=given, minutes=self.minutes)
 
@@ -173,15 +173,15 @@ class Preset:
     """A study at one size.
 
     Args:
-        size (str): how large it is, for captions: ``"rooms of 3x3, 60,000 frames, 4 seeds"``.
-        parts (sequence of Grid or Script): what is run.
+        size (str): a description for captions: ``"rooms of 3x3, 60,000 frames, 4 seeds"``.
+        parts (sequence of Grid or Script): the parts.
     """
 
     size: str
     parts: Sequence[Grid | Script]
 
     def jobs(self) -> list[Job]:
-        """All its runs."""
+        """All runs."""
         for part in self.parts:
             check_folder_name("a part of a study", part.name)
             for method in part.methods if isinstance(part, Grid) else ():
@@ -200,7 +200,7 @@ class Preset:
         agents: Sequence[str] = (),
         seeds: Sequence[int] = (),
     ) -> Preset:
-        """The preset with these environments and agents only, and these seeds in place of its own; empty: as it is."""
+        """The preset restricted to some environments and agents, with other seeds; empty arguments change nothing."""
         grids = [part for part in self.parts if isinstance(part, Grid)]
         if not grids and (agents or seeds):
             raise ValueError("this study runs whole scripts: it has no agents or seeds to choose")
@@ -226,7 +226,7 @@ class Preset:
 
 
 def check_folder_name(kind: str, name: str) -> None:
-    """Refuses a name that is no plain folder: it could lead out of the folder of the study.
+    """Raises an error for a name that is not a plain folder name, e.g. a path out of the study's folder.
 
     Examples:
         >>> from torchrl_dceo.studies.declaration import check_folder_name
@@ -255,11 +255,11 @@ class Study:
     """A question about agents, and the runs that answer it.
 
     Args:
-        name (str): how it is called on the command line.
-        title (str): of its figure and its page.
-        question (str): one sentence: what it asks or shows.
+        name (str): its name on the command line.
+        title (str): title of its figure and page.
+        question (str): the question in one sentence.
         presets (mapping of str to Preset): its sizes.
-        metrics (sequence of str, optional): columns of the logs that are drawn and summarised.
+        metrics (sequence of str, optional): the columns of the logs to draw and summarise.
 
     Examples:
         >>> from torchrl_dceo.studies import Grid, Preset, Study
@@ -283,7 +283,7 @@ class Study:
             check_folder_name("a study or a preset", name)
 
     def preset(self, name: str) -> Preset:
-        """One of its sizes."""
+        """The preset of this size."""
         if name not in self.presets:
             raise ValueError(f"study {self.name} has no size {choices(name, list(self.presets))}")
         return self.presets[name]

@@ -1,4 +1,4 @@
-"""Where the runs of a study take place: processes of this machine, a Ray cluster, a Slurm queue."""
+"""Executors of a study's runs: local processes, a Ray cluster, a Slurm queue."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ _TICKET = "slurm.json"
 
 
 class Handle(Protocol):
-    """One worker that was started."""
+    """A started worker."""
 
     def ended(self) -> str | None:
-        """``None`` while the worker runs or waits; then how it ended, in words."""
+        """``None`` while the worker is running or waiting; then a description of its end."""
 
 
 class Executor(ABC):
-    """Starts the workers of a study, somewhere.
+    """Base of the executors, which start the workers of a study.
 
-    A worker does the run of a folder and writes how it ended into it (:mod:`torchrl_dceo.studies.worker`), so all that
-    an executor has to know of a run is whether its worker has ended.
+    A worker executes the run of a folder and writes its result there (:mod:`torchrl_dceo.studies.worker`), so
+    an executor only tracks whether the worker has ended.
 
     Attributes:
-        capacity (int or None): how many workers may be under way at a time; ``None``: whoever gets them decides.
-        outlives (bool): whether workers go on when the study's own process ends.
+        capacity (int or None): the maximum number of workers at a time; ``None``: the cluster decides.
+        outlives (bool): whether workers continue when the study's process ends.
     """
 
     capacity: int | None = None
@@ -72,19 +72,19 @@ class Executor(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends the workers that are under way and waits for them, unless they outlive the study."""
+        """Stops the running workers and waits for them, unless they outlive the study."""
 
 
 def worker_command(folder: Path) -> list[str]:
-    """The command of a worker that ends when the process that starts it does."""
+    """The command of a worker that ends with its parent process."""
     return [sys.executable, worker.__file__, str(folder), str(os.getpid())]
 
 
 def needed(package: str, extra: str) -> Any:
-    """Imports a package that an executor stands on.
+    """Imports a package that an executor needs.
 
     Raises:
-        ImportError: with the name of the extra, if it is not installed.
+        ImportError: if it is not installed; the message names the extra.
 
     Examples:
         >>> from torchrl_dceo.studies.executors import needed
@@ -101,13 +101,13 @@ def needed(package: str, extra: str) -> Any:
 
 
 class LocalExecutor(Executor):
-    """A process for each run, so many at a time.
+    """One local process per run, with a limit.
 
-    They are in sessions of their own: Ctrl-C reaches the study alone, which then ends them one by one. And they end
-    when the study is killed, by the kernel's hand (on Linux).
+    Processes are in separate sessions, so that Ctrl-C reaches only the study, which then stops them. They also end
+    when the study is killed (on Linux).
 
     Args:
-        jobs (int, optional): how many at a time. Default: ``2``.
+        jobs (int, optional): the number of processes at a time. Default: ``2``.
 
     Examples:
         >>> from torchrl_dceo.studies.executors import LocalExecutor
@@ -140,12 +140,12 @@ class LocalExecutor(Executor):
         return handles
 
     def stop(self) -> None:
-        """Asks all workers to end their runs; kills those that do not, and all at once at a second interruption."""
+        """Asks all workers to stop; kills those that do not, and all of them at a second interruption."""
         living = [process for process in self._processes if process.poll() is None]
         try:
             self._ask(living, GRACE + 2)
         finally:
-            # A further interruption must not leave a run behind: a worker that is asked twice kills all that it runs.
+            # A further interruption must not leave a run behind: a worker that gets a second signal kills its run.
             while any(process.poll() is None for process in living):
                 with suppress(KeyboardInterrupt):
                     self._ask(living, 2.0)
@@ -172,15 +172,15 @@ class _LocalHandle:
 
 
 class RayExecutor(Executor):
-    """A task for each run, wherever the cluster has room. All nodes must see the folders of the runs.
+    """One Ray task per run. All nodes need access to the folders of the runs.
 
     Args:
-        address (str, optional): of the cluster, such as ``"auto"``. Default: one on this machine, for the study alone.
+        address (str, optional): of the cluster, such as ``"auto"``. Default: a new one on this machine.
 
     Keyword Args:
-        jobs (int, optional): tasks at a time. Default: as many as the cluster has room for.
-        threads (int, optional): processors of a task. Default: ``1``.
-        gpus (int, optional): of a task. Default: ``0``.
+        jobs (int, optional): tasks at a time. Default: as many as fit on the cluster.
+        threads (int, optional): CPUs per task. Default: ``1``.
+        gpus (int, optional): GPUs per task. Default: ``0``.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class RayExecutor(Executor):
             except ConnectionError as error:
                 first = str(error).splitlines()[0]
                 raise ValueError(f"there is no Ray cluster at {address}: {first}") from None
-        # Never again by Ray itself: the study says what failed, and its next call continues.
+        # No retries by Ray: the study reports failures, and its next call retries them.
         self._task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0)(_work)
         self._started: list[tuple[Path, Any]] = []
 
@@ -213,7 +213,7 @@ class RayExecutor(Executor):
         return [_RayHandle(self._ray, task) for _, task in new]
 
     def stop(self) -> None:
-        """Ends the tasks and waits for what they ran."""
+        """Stops the tasks and waits for their runs."""
         for _, task in self._started:
             self._ray.cancel(task, force=True)
         until = time.monotonic() + GRACE + 2
@@ -242,22 +242,22 @@ class _RayHandle:
 
 
 class SlurmExecutor(Executor):
-    """A job array with a task for each run.
+    """A Slurm job array with one task per run.
 
-    Runs go on when the study's own process ends, and the next call finds them in the queue again. A job that reaches
-    its time limit or is preempted is queued again, and its run continues from its newest checkpoint.
+    Runs continue when the study's process ends, and the next call finds them in the queue. A job that reaches
+    its time limit or is preempted is queued again and resumes from its newest checkpoint.
 
     Args:
-        folder (Path): where submitit keeps scripts and outputs; on a disk that all nodes see, as the runs.
+        folder (Path): the directory for submitit's scripts and outputs, on a shared file system like the runs.
 
     Keyword Args:
-        jobs (int, optional): tasks of the array at a time. Default: as many as Slurm gives.
-        time (int, optional): minutes of a job. Default: a day.
-        memory (float, optional): GB of a job. Default: ``4``.
-        threads (int, optional): processors of a job. Default: ``1``.
-        gpus (int, optional): of a job. Default: ``0``.
+        jobs (int, optional): tasks of the array at a time. Default: as many as Slurm allows.
+        time (int, optional): time limit of a job in minutes. Default: one day.
+        memory (float, optional): memory of a job in GB. Default: ``4``.
+        threads (int, optional): CPUs per job. Default: ``1``.
+        gpus (int, optional): GPUs per job. Default: ``0``.
         partition, account (str, optional): names in Slurm.
-        cluster (str, optional): ``"local"`` tries it all without Slurm. Default: ``"slurm"``.
+        cluster (str, optional): ``"local"`` runs without Slurm, for tests. Default: ``"slurm"``.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class SlurmExecutor(Executor):
         return [_SlurmHandle(found[folder]) for folder in folders]
 
     def stop(self) -> None:
-        """Leaves the queue as it is; what only plays Slurm is ended."""
+        """Leaves jobs in the queue; stops the processes of ``cluster="local"``."""
         if self.outlives:
             return
         for job in self._jobs:
@@ -328,7 +328,7 @@ class SlurmExecutor(Executor):
 
 
 class _Task:
-    """What submitit calls on a node, and again after an interruption."""
+    """The callable that submitit runs on a node, and again after an interruption."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -349,15 +349,15 @@ class _SlurmHandle:
 
 
 def make_executor(name: str, *, jobs: int | None, folder: Path, **settings: Any) -> Executor:
-    """Makes an executor by its name.
+    """Builds an executor by its name.
 
     Args:
         name (str): one of :data:`EXECUTORS`.
 
     Keyword Args:
-        jobs (int, optional): runs at a time. Default: two on this machine, as many as a cluster gives elsewhere.
-        folder (Path): of the study, for what an executor has to keep.
-        **settings: of clusters.
+        jobs (int, optional): runs at a time. Default: two on this machine, no limit on clusters.
+        folder (Path): the study's folder, for the executor's files.
+        **settings: settings of a cluster.
 
     Examples:
         >>> from pathlib import Path

@@ -1,4 +1,4 @@
-"""The state of a study on disk: what is in every run's folder, also if it is damaged."""
+"""The state of a study on disk: the content of every run's folder, also of damaged ones."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = [
 ]
 
 State = Literal["waiting", "running", "done", "failed", "interrupted"]
-# A training run was begun if one of these is there: it is resumed from its newest checkpoint then.
+# If one of these exists, a training run was started, and is resumed from its newest checkpoint.
 _PROGRESS = "progress.csv"
 _BEGUN = ("run.json", _PROGRESS)
 _REPEAT = "remove the folder of the run to repeat it"
-# What makes a run another one.
+# Settings that identify a run.
 _SAME = ("program", "arguments")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run of an agent is.
+    """The progress of an agent's run.
 
     Attributes:
-        frames (int): done so far.
-        seconds (float): that they took.
+        frames (int): frames so far.
+        seconds (float): their duration.
     """
 
     frames: int = 0
@@ -49,13 +49,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunState:
-    """A run of a study, as its folder says.
+    """The state of a study's run, read from its folder.
 
     Attributes:
         state (str): ``"waiting"``, ``"running"``, ``"done"``, ``"failed"`` or ``"interrupted"``.
-        progress (Progress): of its log.
-        seconds (float): how long its last attempt took, as far as it has ended.
-        reason (str): why it failed: how it ended, and the last line of its log.
+        progress (Progress): progress according to its log.
+        seconds (float): the duration of its last finished attempt.
+        reason (str): the reason of a failure: how it ended, and the last line of its log.
     """
 
     state: State
@@ -72,19 +72,19 @@ def prepare(
     commit: str | None = None,
     keep_checkpoints: bool = False,
 ) -> None:
-    """Makes the folder of a run and writes into it what a worker has to know; that of one that is done stays as it is.
+    """Creates the folder of a run with the job description for a worker; folders of finished runs are not changed.
 
     Args:
         job (Job): the run.
         folder (Path): its folder.
 
     Keyword Args:
-        threads (int, optional): of its process. Default: ``1``.
-        commit (str, optional): of the code that it will run.
-        keep_checkpoints (bool, optional): also once it is done: each holds the whole replay. Default: ``False``.
+        threads (int, optional): threads of its process. Default: ``1``.
+        commit (str, optional): the commit of the code.
+        keep_checkpoints (bool, optional): keep the checkpoints of a finished run. Default: ``False``.
 
     Raises:
-        ValueError: if a run with other settings was begun there, or its program is a file that is not there.
+        ValueError: if there is a run with other settings, or its program is a missing file.
         DamagedRun: if the folder cannot be used.
     """
     program = job.program
@@ -120,16 +120,16 @@ def prepare(
     if before != described and run.state not in ("done", "running"):
         worker.write_json(folder / worker.JOB, described)
     if run.state == "failed":
-        # A state that claims more than the folder holds would keep a worker from repeating the run.
+        # A wrong state "done" would prevent a worker from repeating the run.
         mark_failed(folder, run.reason)
 
 
 class DamagedRun(Exception):
-    """The folder of a run is not what a study has made: the run cannot be started, other runs can."""
+    """The folder of a run is damaged: this run cannot be started, other runs can."""
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with the folder of a run, in one sentence; empty if nothing is.
+    """Describes damage of a run's folder in one sentence; empty if there is none.
 
     Examples:
         >>> import pathlib, tempfile
@@ -140,7 +140,7 @@ def damage(folder: Path) -> str:
         'job.lock is not a file: remove the folder of the run to repeat it'
     """
     if not folder.exists():
-        # A file in the place of a folder above it is found only by a look at that.
+        # A parent may be a file instead of a folder.
         above = next((parent for parent in folder.parents if parent.exists()), folder)
         return "" if above.is_dir() else f"{above} is not a folder: remove it to run this"
     if not folder.is_dir():
@@ -180,7 +180,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def read_state(folder: Path) -> State:
-    """What a run is doing, whatever happened to the processes that were to write it down."""
+    """The state of a run, also if its processes ended without writing it."""
     return read_run(folder).state
 
 
@@ -189,12 +189,12 @@ def _stored_state(folder: Path) -> State:
         return "running"
     stored = worker.read_json(folder / worker.STATE).get("state", "waiting")
     if stored == "running":
-        return "interrupted"  # its worker is no more
+        return "interrupted"  # its worker has ended
     return stored if stored in ("done", "failed", "interrupted") else "waiting"
 
 
 def read_run(folder: Path) -> RunState:
-    """All that a run's folder holds; a folder that is damaged counts as a run that failed."""
+    """Reads the state of a run's folder; a damaged folder counts as a failed run."""
     problem = damage(folder)
     if problem:
         return RunState("failed", Progress(), reason=problem)
@@ -224,13 +224,13 @@ def _number(value: Any) -> float:
 
 
 def mark_failed(folder: Path, reason: str) -> None:
-    """Writes down that a run failed whose worker could not: it was killed, or never started."""
+    """Records the failure of a run whose worker was killed or never started."""
     stored = worker.read_json(folder / worker.STATE)
     worker.write_json(folder / worker.STATE, {**stored, "state": "failed", "reason": reason})
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says something, but for our own headings."""
+    """The last non-empty line of a log, except our own headings."""
     for line in reversed(_tail(path).splitlines()):
         text = line.split("\r")[-1].strip()
         if text and not text.startswith("== "):
@@ -239,10 +239,10 @@ def last_line(path: Path) -> str:
 
 
 def read_progress_end(folder: Path) -> Progress:
-    """How far a run is, from the last whole row of its log.
+    """The progress of a run, from the last complete row of its log.
 
     Raises:
-        ValueError: if the log is not one.
+        ValueError: if the file is not a log.
     """
     path = folder / _PROGRESS
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Where results come from: versions, commit, the exact commands, and what a folder of results holds of them."""
+"""The provenance of results: versions, commit, and the exact commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python, of this package and of those that it stands on.
+    """The versions of Python, of this package and of its dependencies.
 
     Examples:
         >>> from torchrl_dceo.studies.provenance import versions
@@ -49,7 +49,7 @@ def versions() -> dict[str, str]:
 
 
 def commit(root: Path) -> str | None:
-    """The commit of the repository, with a plus sign if files differ from it; ``None`` if there is no repository.
+    """The commit of the repository, with a plus sign if there are local changes; ``None`` without a repository.
 
     Examples:
         >>> from pathlib import Path
@@ -89,7 +89,7 @@ def commands(jobs: Sequence[Job], folder: Callable[[Job], str]) -> list[str]:
         each = [job.command(folder(job)) for job in same]
         loop = each[0].replace(f" seed={same[0].seed} ", " seed=$seed ")
         loop = loop.replace(f"seed_{same[0].seed}", "seed_$seed")
-        # Only if a shell makes exactly these commands of it: quoted paths are not expanded.
+        # Only if a shell expands the loop to exactly these commands: quoted paths are not expanded.
         expands = "'" not in loop and all(
             loop.replace("$seed", str(job.seed)) == command
             for job, command in zip(same, each, strict=True)
@@ -103,15 +103,15 @@ def commands(jobs: Sequence[Job], folder: Callable[[Job], str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The description in a folder.
+    """The provenance of a folder of results.
 
     Attributes:
-        title (str): by ``study.json``, the README's heading, or the folder's name.
+        title (str): from ``study.json``, the README's heading, or the folder's name.
         summary (str): the study's question; empty if there is none.
-        commands (list of str): that made it.
+        commands (list of str): the commands that produced it.
         facts (dict of str to str): preset, commit, seeds and the like.
-        versions (dict of str to str): of packages.
-        runs (list of dict): state, frames and command of each run, as ``study.json`` has them.
+        versions (dict of str to str): versions of packages.
+        runs (list of dict): state, frames and command of each run, as in ``study.json``.
     """
 
     title: str
@@ -123,7 +123,7 @@ class Provenance:
 
 
 def read_provenance(folder: Path) -> Provenance:
-    """Reads ``study.json`` and ``README.md``, as far as a folder has them.
+    """Reads ``study.json`` and ``README.md``, if they exist.
 
     Raises:
         ValueError: if ``study.json`` is no JSON object.

@@ -1,4 +1,4 @@
-"""What a study leaves: logs, figures, tables, where they come from, and a page."""
+"""The results of a study: logs, figures, tables, provenance, and a report page."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from torchrl_dceo.studies.worker import JOB, read_json
 
 __all__ = ["Results", "make_results"]
 
-_LARGEST_TABLE = 1_000_000  # bytes that are copied
-_LONGEST_TABLE = 40  # rows that are shown
+_LARGEST_TABLE = 1_000_000  # largest size of copied files
+_LONGEST_TABLE = 40  # largest number of shown rows
 
 
 @dataclass
 class Results:
-    """What :func:`make_results` wrote.
+    """The files of :func:`make_results`.
 
     Attributes:
-        folder (Path): where.
+        folder (Path): the folder.
         figures (list of Path): of runs of agents, one for each environment.
         images (list of Path): of scripts.
         tables (list of Path): of scripts.
-        page (Path, optional): the report, if it could be made.
+        page (Path, optional): the report, if it could be written.
         missing (list of str): a sentence for each missing item.
     """
 
     folder: Path
     figures: list[Path] = field(default_factory=list)
-    pictures: list[Path] = field(default_factory=list)
+    images: list[Path] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
     page: Path | None = None
     missing: list[str] = field(default_factory=list)
 
 
 def make_results(study: StudyRun, command: str) -> Results:
-    """Collects the logs of a study's runs, as far as they are, and draws and writes what follows from them.
+    """Collects the logs of a study's runs, finished or not, and writes figures, tables and the report.
 
     Args:
         study (StudyRun): the runs.
-        command (str): what a person types to make it all again.
+        command (str): the command that reproduces everything.
     """
     results = Results(study.folders.results)
     states = study.states()
@@ -80,11 +80,11 @@ def make_results(study: StudyRun, command: str) -> Results:
 def _collect(
     study: StudyRun, states: Mapping[str, RunState], results: Results
 ) -> dict[tuple[str, str, int], Path]:
-    """Puts the logs into the layout of comparisons, in the place of those of an earlier call."""
+    """Copies the logs into the layout of comparisons, replacing those of an earlier call."""
     runs: dict[tuple[str, str, int], Path] = {}
     own = [job for job in study.jobs if job.environment is not None]
-    for world, agent in dict.fromkeys((str(job.environment), str(job.agent)) for job in own):
-        for old in (results.folder / world / agent).glob("*"):
+    for environment, agent in dict.fromkeys((str(job.environment), str(job.agent)) for job in own):
+        for old in (results.folder / environment / agent).glob("*"):
             if old.name == "config.yaml" or old.match("seed_*.csv"):
                 old.unlink()
     for job in own:
@@ -96,7 +96,7 @@ def _collect(
         try:
             collect_run(folder, results.folder / str(job.environment), job.agent)
         except (OSError, ValueError, csv.Error) as error:
-            # A damaged log; or defaults that the study leaves alone have changed between two seeds.
+            # A damaged log, or defaults that have changed between two seeds.
             results.missing.append(f"left out: {error}")
             continue
         assert job.seed is not None
@@ -116,7 +116,7 @@ def _compare(study: StudyRun, results: Results) -> None:
 def _copy(source: Path, target: Path, results: Results) -> None:
     """Images and tables of a script."""
     for path in sorted(source.rglob("*")):
-        known = {".png": results.pictures, ".csv": results.tables}.get(path.suffix)
+        known = {".png": results.images, ".csv": results.tables}.get(path.suffix)
         if known is None or path.stat().st_size > _LARGEST_TABLE:
             continue
         copy = target / path.relative_to(source)
@@ -165,7 +165,7 @@ def _described(job: Job, run: RunState, folder: str) -> dict[str, Any]:
 
 
 def _short(path: Path) -> str:
-    """A path as seen from here, if it is beneath."""
+    """A path relative to the current directory, if it is inside."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -187,9 +187,7 @@ def _readme(origin: dict[str, Any], results: Results, metrics: Sequence[str]) ->
         ]
         reward_free = not any(name.endswith("return") for name in metrics)
         parts.append(_coverage(results.folder) if reward_free else summary.read_text().strip())
-    parts += [
-        f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.pictures
-    ]
+    parts += [f"![{escaped(path.stem)}]({_link(path, results.folder)})" for path in results.images]
     for path in results.tables:
         table = _table(path)
         name = _link(path, results.folder)
@@ -206,13 +204,20 @@ def _coverage(folder: Path) -> str:
     lines = ["| environment | agent | runs | states visited, IQM | mean | std |", f"|{'---|' * 6}"]
     for row in rows:
         spread = f"{row['iqm']} [{row['low']}, {row['high']}]" if row["low"] else row["iqm"]
-        cells = (row["world"], row["agent"], row["runs"], spread, row["mean"], row["std"] or "–")
+        cells = (
+            row["environment"],
+            row["agent"],
+            row["runs"],
+            spread,
+            row["mean"],
+            row["std"] or "–",
+        )
         lines.append(f"| {' | '.join(map(escaped, cells))} |")
     return "\n".join(lines)
 
 
 def escaped(text: str) -> str:
-    """A text as Markdown shows it: on one line, without tags of HTML, and without ending a cell of a table.
+    """Escapes text for Markdown tables: one line, no HTML tags, no cell separators.
 
     Examples:
         >>> from torchrl_dceo.studies.results import escaped
@@ -244,7 +249,7 @@ def _page(results: Results, origin: dict[str, Any], runs: dict[tuple[str, str, i
             summary=origin["question"],
             commands=[origin["command"], *origin["commands"]],
             runs=runs or None,
-            pictures=results.pictures,
+            images=results.images,
             tables=[path for path in results.tables if _table(path)],
         )
     except (ImportError, ValueError) as error:

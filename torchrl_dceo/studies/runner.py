@@ -1,4 +1,4 @@
-"""A study under way: which runs are left, starting and watching them, and the line that shows how far they are."""
+"""Runs a study: starts and monitors the remaining runs, with a progress line."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from torchrl_dceo.studies.worker import LOG
 
 __all__ = ["StudyFolders", "StudyLine", "StudyRun", "Watcher", "clock", "seconds_left"]
 
-_POLL = 0.2  # seconds between looks at the workers
-_LOOK = 2.0  # seconds between looks at runs that others have started
+_POLL = 0.2  # seconds between checks of the workers
+_LOOK = 2.0  # seconds between checks of runs of other processes
 
 
 @dataclass(frozen=True)
 class StudyFolders:
-    """Where a study's files are.
+    """The folders of a study.
 
     Args:
-        out (Path): of all studies.
+        out (Path): the folder of all studies.
         study (str): its name.
-        preset (str): its size; runs of different sizes never meet.
-        results (Path, optional): where figures and tables go. Default: beside the runs.
+        preset (str): its size; runs of different sizes are in separate folders.
+        results (Path, optional): the folder of figures and tables. Default: next to the runs.
     """
 
     out: Path
@@ -53,46 +53,46 @@ class StudyFolders:
 
     @property
     def root(self) -> Path:
-        """Of this study at this size."""
+        """The folder of this study at this size."""
         return self.out.absolute() / self.study / self.preset
 
     @property
     def runs(self) -> Path:
-        """A folder for each run, ``<environment>/<agent>/seed_<k>``."""
+        """The parent of the runs' folders, ``<environment>/<agent>/seed_<k>``."""
         return self.root / "runs"
 
     @property
     def results(self) -> Path:
-        """Logs, figures, tables and the page."""
+        """The folder of logs, figures, tables and the page."""
         return self.root / "results" if self.results_dir is None else self.results_dir.absolute()
 
     def folder(self, job: Job) -> Path:
-        """Of one run."""
+        """The folder of a run."""
         return self.runs / job.name
 
 
 class Watcher(Protocol):
-    """What is called when something happens in a study."""
+    """Callbacks of a study."""
 
     def ended(self, job: Job, run: RunState, folder: Path) -> None:
-        """A run is done, or has failed."""
+        """Called when a run is done or has failed."""
 
     def look(self, runs: dict[str, RunState], parallel: int) -> None:
-        """The state of all runs, now and then."""
+        """Called periodically with the state of all runs."""
 
 
 class StudyRun:
     """The runs of a study at one size.
 
     Args:
-        study (Study): what is asked.
+        study (Study): the study.
         preset (Preset): the runs.
-        folders (StudyFolders): where they are.
+        folders (StudyFolders): its folders.
 
     Keyword Args:
-        threads (int, optional): of each run. Default: ``1``.
-        keep_checkpoints (bool, optional): also of runs that are done. Default: ``False``.
-        retries (int, optional): how often a run that fails is started again within one call. Default: ``0``.
+        threads (int, optional): threads of each run. Default: ``1``.
+        keep_checkpoints (bool, optional): keep the checkpoints of finished runs. Default: ``False``.
+        retries (int, optional): restarts of a failed run within one call. Default: ``0``.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class StudyRun:
         return {job.name: self.state(job) for job in self.jobs}
 
     def run(self, executor: Executor, watcher: Watcher) -> bool:
-        """Does all runs that are not done; returns whether all are then.
+        """Executes all remaining runs; returns whether all runs are done.
 
-        A run that fails, also because its folder is damaged, is reported and stops no other; the next call tries it
-        again. Runs of another process are waited for. Whatever ends this one, an interruption too, ends the runs that
-        it has started.
+        A failed run, or one with a damaged folder, is reported and does not stop the others; the next call retries
+        it. Runs of another process are waited for. If this process ends or is interrupted, the runs that it has started
+        end too.
         """
         now = commit(Path(__file__).parent)
         damaged = []
@@ -157,7 +157,7 @@ class StudyRun:
 
 
 class _Loop:
-    """The runs of a study that are left: those that wait, those under way here, those under way elsewhere."""
+    """The remaining runs of a study: waiting, running here, running in other processes."""
 
     def __init__(
         self, study: StudyRun, executor: Executor, watcher: Watcher, damaged: Sequence[Job]
@@ -182,7 +182,7 @@ class _Loop:
         return bool(self.waiting or self.here or self.elsewhere)
 
     def start(self) -> None:
-        """Gives the executor as many runs as it has room for."""
+        """Starts as many runs as the executor's capacity allows."""
         room = len(self.waiting)
         if self.executor.capacity is not None:
             room = max(0, self.executor.capacity - len(self.here) - len(self.elsewhere))
@@ -192,7 +192,7 @@ class _Loop:
             self.here += zip(starting, handles, strict=True)
 
     def reap(self) -> None:
-        """Takes the runs whose worker has ended, and those of others that have."""
+        """Collects the runs whose worker has ended, here or in other processes."""
         going, ended = [], []
         for job, handle in self.here:
             how = handle.ended()
@@ -213,7 +213,7 @@ class _Loop:
                 self.waiting.append(job)
 
     def look(self, last: bool = False) -> None:
-        """Reads how far the runs are, now and then."""
+        """Reads the progress of the runs periodically."""
         now = time.monotonic()
         if not last and now - self._looked < _LOOK:
             return
@@ -230,7 +230,7 @@ class _Loop:
 
     @staticmethod
     def _after(folder: Path, how: str) -> RunState:
-        """What a run is after its worker has ended; one whose worker could not write it down has failed."""
+        """The state of a run after its worker has ended; if the worker wrote none, the run has failed."""
         run = read_run(folder)
         if run.state in ("waiting", "interrupted"):
             reason = f"its worker ended early: {how}"
@@ -246,9 +246,9 @@ _NOT_OURS = ("done", "running")
 
 
 class StudyLine:
-    """A line on a terminal that is written over, and a line above it for each run that ends.
+    """A progress line on the terminal, and a line above it for each finished run.
 
-    On anything but a terminal the line comes once a minute.
+    If the stream is not a terminal, the line is printed once per minute.
 
     Args:
         jobs (sequence of Job): the study's runs.
@@ -275,7 +275,7 @@ class StudyLine:
         self._shown = -math.inf
 
     def ended(self, job: Job, run: RunState, folder: Path) -> None:
-        """Writes that a run is done, or why not and where its log is."""
+        """Prints that a run is done, or the reason of its failure and its log."""
         took = "" if math.isnan(run.seconds) else f" ({clock(run.seconds)})"
         text = f"done    {job.name}{took}"
         if run.state != "done":
@@ -283,7 +283,7 @@ class StudyLine:
         self._write(f"{text}\n")
 
     def look(self, runs: Mapping[str, RunState], parallel: int) -> None:
-        """Shows how far the study is."""
+        """Prints the progress of the study."""
         now = time.monotonic()
         if self._live:
             self._write(self.text(runs, parallel, shutil.get_terminal_size().columns - 1))
@@ -292,17 +292,17 @@ class StudyLine:
             self._write(f"{self.text(runs, parallel)}\n")
 
     def close(self) -> None:
-        """Leaves the line."""
+        """Ends the line."""
         if self._live:
             self.stream.write("\n")
             self.stream.flush()
 
     def text(self, runs: Mapping[str, RunState], parallel: int, width: int | None = None) -> str:
-        """The line; without its bar, or the frames, or cut short, if it is to fit into so many columns."""
+        """The progress line; shortened if it must fit into a number of columns."""
         counts = Counter(run.state for run in runs.values())
         total = sum(job.frames or 0 for job in self.jobs)
         frames = sum(_frames(job, runs[job.name]) for job in self.jobs)
-        # Frames where there are any; a study of scripts only counts them.
+        # Frames if there are any; a study of scripts has none.
         share = frames / total if total else counts["done"] / max(1, len(self.jobs))
         filled = int(24 * share)
         bar = f"[{'█' * filled}{'·' * (24 - filled)}] "
@@ -327,10 +327,10 @@ class StudyLine:
 
 
 def seconds_left(jobs: Sequence[Job], runs: Mapping[str, RunState], parallel: int) -> float:
-    """About how long a study still takes, NaN if nothing is known yet.
+    """Estimates the remaining time of a study; NaN if nothing is known yet.
 
-    A run is as fast as it was so far; one that has not begun as fast as others of its agent in its environment,
-    or else as all others are.
+    A run is assumed to keep its speed; one that has not started has the speed of its agent in its environment,
+    or else the mean speed.
 
     Examples:
         >>> from torchrl_dceo.studies import Grid

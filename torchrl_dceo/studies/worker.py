@@ -1,8 +1,8 @@
-"""One run of a study, from its folder: ``python worker.py <folder>``.
+"""Executes one run of a study: ``python worker.py <folder>``.
 
-Needs the standard library alone and nothing of the package, so it starts at once wherever Python is: as a process of
-this machine, in a Slurm job, in a Ray task. It reads ``job.json``, holds ``job.lock`` as long as the run lives, starts
-the run (or continues with it, if it was begun), writes what it says to ``log.txt`` and how it ended to ``state.json``.
+It uses only the standard library, so it starts fast anywhere: as a process on
+this machine, in a Slurm job, in a Ray task. It reads ``job.json``, holds ``job.lock`` during the run, starts
+or resumes the run, and writes its output to ``log.txt`` and its result to ``state.json``.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from typing import Any
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where two workers are not kept apart
+except ImportError:  # not on Windows, where there is no lock
     fcntl = None  # type: ignore[assignment]
 
 JOB, LOCK, LOG, STATE = "job.json", "job.lock", "log.txt", "state.json"
 DONE, FAILED, TAKEN, INTERRUPTED, FULL, UNUSABLE = 0, 1, 3, 4, 28, 29  # exit codes of a worker
 _WORDS = {FULL: "the disk is full", UNUSABLE: "its folder cannot be written to"}
 GRACE = 8.0
-"""Seconds that a run has to end by itself before it is killed."""
+"""Seconds for a run to end before it is killed."""
 
 
 def work(folder: Path) -> int:
-    """Does the run of a folder; returns 0 if it is done then."""
+    """Executes the run of a folder; returns 0 if it is done."""
     try:
         return _work(folder)
     except OSError as error:
-        # A full disk, or a folder that was taken away: state.json cannot be written, the exit code can be read.
+        # A full disk or a removed folder: state.json cannot be written, but the exit code can be read.
         return FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else UNUSABLE
 
 
@@ -77,7 +77,7 @@ def _work(folder: Path) -> int:
 
 
 def command_of(job: Mapping[str, Any], folder: Path) -> list[str]:
-    """The command: from the start, or on from where the run was."""
+    """The command that starts or resumes the run."""
     begun = any((folder / name).exists() for name in job["begun"])
     arguments = job["continued"] if begun else job["arguments"]
     path = quoted(str(folder)) if job["hydra"] else str(folder)
@@ -85,7 +85,7 @@ def command_of(job: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A text as Hydra takes it for one value, whatever is in it."""
+    """Quotes any text as one Hydra value."""
     if all(character.isalnum() or character in "/._-" for character in text):
         return text
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -94,7 +94,7 @@ def quoted(text: str) -> str:
 def run(
     command: list[str], job: Mapping[str, Any], folder: Path, lock: BufferedRandom
 ) -> tuple[int, bool]:
-    """Runs the command to its end; returns its exit code, and whether it was told to stop."""
+    """Runs the command; returns its exit code, and whether it was interrupted."""
     stopping: list[float] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -113,9 +113,9 @@ def run(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # The run has the lock too: while anything of it lives, nobody else starts it.
+                # The run inherits the lock: as long as any of its processes is running, no other worker starts it.
                 pass_fds=[lock.fileno()],
-                # A group of its own, so that what it starts can be ended with it.
+                # A process group of its own, so that its child processes can be stopped with it.
                 start_new_session=True,
                 preexec_fn=_prepare_child,
             )
@@ -130,12 +130,12 @@ def _wait(child: subprocess.Popen[bytes], stopping: list[float]) -> int:
     while not _ended(child.pid):
         time.sleep(0.05)
         if stopping and not asked:
-            _signal_group(child.pid, signal.SIGINT)  # Python closes what it has open
+            _signal_group(child.pid, signal.SIGINT)  # Python closes open files
             asked = True
-        # A second signal: whoever stops this is in a hurry.
+        # A second signal: stop immediately.
         elif stopping and (len(stopping) > 1 or time.monotonic() - stopping[0] > GRACE):
             _signal_group(child.pid, signal.SIGKILL)
-    # Not reaped yet, so the group's number is still its own: whatever the run left behind ends here.
+    # Not reaped yet, so the group id is still valid: remaining child processes are killed here.
     _signal_group(child.pid, signal.SIGKILL)
     return child.wait()
 
@@ -155,13 +155,13 @@ def _prepare_child() -> None:
 
 
 def end_with_parent(number: int) -> None:
-    """Lets the kernel send this process a signal when its parent dies, however it dies (on Linux)."""
+    """Asks the kernel to send this process a signal when its parent dies (on Linux)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def how_it_ended(code: int) -> str:
-    """An exit code in words."""
+    """A description of an exit code."""
     if code in _WORDS:
         return _WORDS[code]
     if code >= 0:
@@ -172,7 +172,7 @@ def how_it_ended(code: int) -> str:
 
 
 def take(path: Path) -> BufferedRandom | None:
-    """Takes a lock that dies with who holds it; ``None`` if another has it."""
+    """Acquires a lock that is released when its owner ends; ``None`` if another process holds it."""
     file = path.open("a+b")
     for _ in range(20):
         if fcntl is None:
@@ -181,13 +181,13 @@ def take(path: Path) -> BufferedRandom | None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
         except BlockingIOError:
-            time.sleep(0.05)  # perhaps one who only looked whether it is held
+            time.sleep(0.05)  # possibly a process that only checks whether it is held
     file.close()
     return None
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock."""
+    """Whether a process holds the lock."""
     if fcntl is None or not path.is_file():
         return False
     with path.open("rb") as file:
@@ -199,7 +199,7 @@ def is_held(path: Path) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file's dictionary, empty if there is none that can be read."""
+    """The dictionary in a JSON file; empty if it cannot be read."""
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -208,14 +208,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a file whole: who is killed meanwhile leaves the old one."""
+    """Writes a file atomically: if the process is killed, the old file remains."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with temporary.open("w") as file:
         json.dump(value, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    # A run that is done loses its checkpoints next: that it is done must be on disk before.
+    # The checkpoints of a finished run are deleted next, so its state must be on disk first.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -226,5 +226,5 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 if __name__ == "__main__":
     end_with_parent(signal.SIGTERM)
     if len(sys.argv) > 2 and os.getppid() != int(sys.argv[2]):
-        sys.exit(INTERRUPTED)  # who started this has died in between
+        sys.exit(INTERRUPTED)  # the parent has died in between
     sys.exit(work(Path(sys.argv[1])))

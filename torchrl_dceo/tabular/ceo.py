@@ -1,4 +1,4 @@
-"""Covering eigenoptions on tables: options solved exactly, and the cycle that discovers them."""
+"""Tabular covering eigenoptions: exactly solved options, and the cycle that discovers them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SWEEPS_BETWEEN_CHECKS = 8
 TOLERANCE = 1e-6
 
 
-"""What values are exact to, and what counts as 0."""
+"""Precision of the values, and threshold below which a value counts as 0."""
 
 
 def solve_options(
@@ -39,14 +39,14 @@ def solve_options(
     tolerance: float = TOLERANCE,
     max_sweeps: int = 10_000,
 ) -> Tensor:
-    r"""Returns the optimal action values of options that climb eigenvectors, by value iteration.
+    r"""Returns the optimal action values of options that follow eigenvectors, by value iteration.
 
-    Option i is paid :math:`r_i(s, s') = f_i(s') - f_i(s)` and may stop anywhere for nothing (Machado et al. 2017,
+    Option i has the reward :math:`r_i(s, s') = f_i(s') - f_i(s)` and may stop with value 0 (Machado et al. 2017,
     https://arxiv.org/abs/1703.00956), so
 
     .. math:: q_i(s, a) = \sum_{s'} \hat P(s' | s, a) \left[r_i(s, s') + \gamma \max\{0, \max_{a'} q_i(s', a')\}\right],
 
-    and it stops where :math:`q_i(s, a) \le 0` for all a: at the (local) maxima of its value. An action that was never
+    and it stops where :math:`q_i(s, a) \le 0` for all a, at the (local) maxima of its value. An action that was never
     taken has value 0.
 
     Args:
@@ -56,9 +56,9 @@ def solve_options(
         eigenvectors (Tensor): f, float64 ``[B, S, N]``.
 
     Keyword Args:
-        gamma (float): the options' discount, below 1: then every option stops somewhere. Default: 0.9.
-        tolerance (float): values are exact up to this much, and a value within it counts as 0. Default: 1e-6.
-        max_sweeps (int): where to give up. Default: 10,000.
+        gamma (float): the options' discount, below 1, so that every option stops. Default: 0.9.
+        tolerance (float): precision of the values; smaller values count as 0. Default: 1e-6.
+        max_sweeps (int): the maximum number of sweeps. Default: 10,000.
 
     Returns:
         q, float64 ``[B, N, S, A]``.
@@ -76,7 +76,7 @@ def solve_options(
         raise ValueError(f"gamma must lie in [0, 1), got {gamma}")
     num_seeds, num_states, num_actions, slots = probabilities.shape
     num_options = eigenvectors.shape[-1]
-    # Seeds side by side as one large environment, and of it only the states that were left at least once.
+    # All seeds as one large environment, restricted to states with at least one outgoing transition.
     offsets = torch.arange(num_seeds).view(-1, 1, 1) * num_states
     following = (successors + offsets).view(-1, slots)
     matrices = probabilities.reshape(-1, num_actions, slots)
@@ -110,7 +110,7 @@ def solve_options(
 
 
 class OptionTable(TensorDictModuleBase):
-    """The action values of N options for a batch of seeds, each seed with options of its own.
+    """The action values of N options for a batch of seeds, each seed with its own options.
 
     Reads ``state_id`` ``[B]`` and writes ``option_action_value`` ``[B, N, A]``.
 
@@ -143,7 +143,7 @@ class OptionTable(TensorDictModuleBase):
         self._each = torch.arange(num_seeds)
 
     def replace(self, seeds: Tensor, values: Tensor) -> None:
-        """Puts the solved action values ``[b, N, S, A]`` of the given seeds ``[b]`` in the place of their options."""
+        """Replaces the options of the given seeds ``[b]`` by the solved action values ``[b, N, S, A]``."""
         self.table[seeds] = values.transpose(1, 2)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -154,10 +154,10 @@ class OptionTable(TensorDictModuleBase):
 
 
 class TabularOptionExploration(OptionExplorationModule):
-    """The behaviour of the paper's Algorithm 2: as Algorithm 1's, but an option is only started where it can act.
+    """The behaviour of the paper's Algorithm 2: like Algorithm 1, but an option is only started where it can act.
 
-    Where no action of an option has a positive value the option ends at once, so it is not among those to choose
-    from. If no option can start, exploring is a uniformly random action.
+    Where no action of an option has a positive value the option would end immediately, so it cannot be chosen
+    there. If no option can start, a uniformly random action is taken.
 
     The arguments are those of :class:`~torchrl_dceo.modules.OptionExplorationModule`.
 
@@ -196,47 +196,47 @@ Signs = Literal["+", "-", "both", "rare"]
 Weights = Literal["edges", "visits"]
 
 
-_GROWTH = 50  # options are recomputed when this part of the data is new
+_GROWTH = 50  # options are recomputed when this share of the data is new
 
 
 class RODCycle:
-    r"""Covering eigenoptions: after each episode, the graph of what was seen gives a new set of options.
+    r"""Covering eigenoptions: after each episode, a new set of options is computed from the visited graph.
 
     The cycle of Machado, Barreto, Precup & Bowling (2021, https://arxiv.org/abs/2110.05740), with the graph
     Laplacian as the representation as in the paper's Algorithm 2, for a batch of seeds: transitions are counted
     (:class:`~torchrl_dceo.tabular.TransitionGraph`), the smoothest eigenvectors of the graph are computed
     (:func:`~torchrl_dceo.tabular.laplacian_eigenvectors`), an option is solved for each of them on the empirical model
-    (:func:`~torchrl_dceo.tabular.solve_options`), and they take the place of the whole option set.
+    (:func:`~torchrl_dceo.tabular.solve_options`), and they replace the whole option set.
 
-    A seed whose episode ended and that has seen no new edge since its options were made keeps them, unless its
-    experience has grown by a fiftieth, which makes the empirical model better. So once the environment is known the
-    cycle costs little.
+    A seed that has seen no new edge since its options were computed keeps them, unless its
+    experience has grown by 2%, which improves the empirical model. So once the environment is explored the
+    cycle is cheap.
 
     Args:
         num_seeds (int): B.
         num_states (int): S.
         num_actions (int): A.
-        num_options (int or Tensor): eigenvectors that are followed; a tensor ``[B]`` for a number of each seed's own.
+        num_options (int or Tensor): the number of eigenvectors; a tensor ``[B]`` for a different number per seed.
 
     Keyword Args:
-        signs (str): which end of an eigenvector an option climbs to; it has two, and its sign is arbitrary.
+        signs (str): the direction in which an option follows an eigenvector, whose sign is arbitrary.
 
-            - ``"rare"`` (default): the one that was visited less: the mean of f over all visits is negative;
-            - ``"+"``: the one where the entry of largest magnitude is; ``"-"``: the other one;
-            - ``"both"``: both, with two options for each eigenvector.
-        weights (str): ``"visits"`` (default): an edge counts as often as it was walked, which makes the smoothest
-            eigenvectors those that separate what is hard to get to; ``"edges"``: every edge seen counts the same.
-        gamma (float): the options' discount; the smaller, the nearer are the tops that they stop at. Default: 0.9.
-        prior (float): transitions that each action is credited with in the model besides those seen, see
-            :meth:`TransitionGraph.model`. With none, an option insists on the one action that ever made a move, even
-            by a slip, and never tries another. Default: 1.
-        period (int): steps between two moments at which options are made, for all seeds whose episode has ended since:
+            - ``"rare"`` (default): towards the end with fewer visits: the mean of f over all visits is negative;
+            - ``"+"``: towards the entry of largest magnitude; ``"-"``: the opposite;
+            - ``"both"``: both, with two options per eigenvector.
+        weights (str): ``"visits"`` (default): edges are weighted by their traversals, so that the smoothest
+            eigenvectors separate regions that are hard to reach; ``"edges"``: all seen edges have weight 1.
+        gamma (float): the options' discount; with a smaller one they stop at closer maxima. Default: 0.9.
+        prior (float): pseudo-counts added to each action in the model, see
+            :meth:`TransitionGraph.model`. Without them, an option only tries the one action that ever made a move, even
+            if by a slip. Default: 1.
+        period (int): steps between two computations of options, for all seeds whose episode has ended since then:
             seeds whose episodes end at different steps are then solved together. Default: 1.
 
     Attributes:
-        options (OptionTable): the options of now.
-        graph (TransitionGraph): what was seen.
-        eigenvectors (Tensor): float64 ``[B, S, num_options]``, signed as the options climb them.
+        options (OptionTable): the current options.
+        graph (TransitionGraph): the transitions seen so far.
+        eigenvectors (Tensor): float64 ``[B, S, num_options]``, with the sign that the options use.
 
     Examples:
         >>> import torch
@@ -275,7 +275,7 @@ class RODCycle:
         if int(each.min()) < 1:
             raise ValueError(f"num_options must be at least 1, got {int(each.min())}")
         self.num_eigenvectors = int(each.max())
-        # Which of them each seed follows.
+        # Which of the options each seed uses.
         self._followed = torch.arange(self.num_eigenvectors) < each.unsqueeze(-1)
         total = self.num_eigenvectors * (2 if signs == "both" else 1)
         self.graph = TransitionGraph(num_seeds, num_states, num_actions)
@@ -284,19 +284,19 @@ class RODCycle:
         self.eigenvectors = torch.zeros(shape, dtype=torch.float64)
         self._climbed = torch.zeros(num_seeds, num_states, total, dtype=torch.float64)
         self._each = torch.arange(num_seeds)
-        self.num_solved = 0  # option sets made so far, over all seeds
+        self.num_solved = 0  # option sets computed so far, over all seeds
         self._steps = 0
         self._ended = torch.zeros(num_seeds, dtype=torch.bool)
         self._steps_when_solved = torch.zeros(num_seeds, dtype=torch.int64)
         self._edges_when_solved = torch.zeros(num_seeds, dtype=torch.int64)
 
     def update(self, tensordict: TensorDictBase) -> Tensor:
-        """Takes one step of every seed, and makes new options where an episode has ended.
+        """Adds one step of every seed, and computes new options for seeds whose episode has ended.
 
-        Reads what :meth:`TransitionGraph.update` reads and ``("next", "done")``.
+        Reads the entries of :meth:`TransitionGraph.update` and ``("next", "done")``.
 
         Returns:
-            bool ``[B]``: whose options are new.
+            bool ``[B]``: the seeds with new options.
         """
         self.graph.update(tensordict)
         if self.num_solved:
@@ -312,12 +312,12 @@ class RODCycle:
         return due
 
     def discover(self, seeds: Tensor) -> None:
-        """Replaces all options of the given seeds ``[b]`` by those of the graph that they have seen."""
+        """Recomputes all options of the given seeds ``[b]`` from their graphs."""
         if not len(seeds):
             return
         graph = self.graph
         for seed in seeds.tolist():
-            # While there is no new edge the eigenvectors stay as they are.
+            # Without a new edge the eigenvectors do not change.
             if self.weights == "visits" or graph.num_edges[seed] > self._edges_when_solved[seed]:
                 _, vectors = laplacian_eigenvectors(
                     graph.edges(seed),
@@ -339,10 +339,10 @@ class RODCycle:
         self.num_solved += len(seeds)
 
     def _back_up(self, state: Tensor, action: Tensor) -> None:
-        """Brings the value of the pairs just tried up to date, with what they led to counted in.
+        """Updates the option values of the last state-action pairs.
 
-        Options are solved at the end of an episode. Until then an option whose model of a move is wrong (the one time
-        it was tried, the action slipped) would try it again and again.
+        Options are solved at the end of an episode. Until then an option with a wrong model of a step, e.g. because
+        the only try slipped, would repeat it.
         """
         table, each = self.options.table, self._each
         share, lists = self.graph.outcomes(state, action, self.prior)

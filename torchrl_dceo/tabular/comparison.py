@@ -1,4 +1,4 @@
-"""A comparison of tabular methods: the search for settings, runs of many seeds in one batch, and their files."""
+"""A comparison of tabular methods: hyperparameter search, runs of many seeds in one batch, and result files."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ __all__ = [
 
 EVAL_EPISODES = 5
 EPISODE = 100
-"""Steps of an episode; the paper."""
+"""Steps per episode, as in the paper."""
 SEARCH_SEED = 1_000_000
-"""Far from the seeds that are reported."""
+"""Seeds of the search, different from the reported ones."""
 _DEPTHS = {"cube": 3, "cube5": 5}  # moves from solved; the paper has both
 _CURVE_POINTS = 100
 _SEARCHED = ("option_prob", "num_options", "bonus_scale")
@@ -52,7 +52,7 @@ Grid = Mapping[str, Sequence[Any]]
 def make_environment(
     name: str, batch_size: Sequence[int], seed: int, coverage: bool, slip: float = 0.15
 ) -> TableEnv:
-    """One of the environments, with the paper's slip and episodes of 100 steps.
+    """Builds one of the environments, with the paper's slip and episodes of 100 steps.
 
     Args:
         name (str): ``"nine_rooms"``, ``"maze"``, ``"four_rooms"``, ``"cube"`` (within 3 moves) or ``"cube5"``.
@@ -80,17 +80,17 @@ def make_environment(
 
 @dataclass
 class Comparison:
-    """Which methods run where, for how long, and what their settings are chosen by.
+    """The methods, the lengths of their runs, and the criterion of the search.
 
     Attributes:
-        steps (dict of str to int): of a run in each environment.
-        search_steps (dict of str to int): of a run of the search.
+        steps (dict of str to int): steps of a run in each environment.
+        search_steps (dict of str to int): steps of a run of the search.
         methods (sequence of str): the methods.
         coverage (bool): no reward, ε = 1.
-        score (callable): of each seed, the higher the better.
-        grid (callable): what is searched for a method.
-        base (callable): the settings of a method in an environment, from those found.
-        found (mapping): the settings that a search has found, by environment and method.
+        score (callable): the score of each seed; higher is better.
+        grid (callable): the search grid of a method.
+        base (callable): the settings of a method in an environment, given the search result.
+        found (mapping): the result of a search, by environment and method.
     """
 
     steps: dict[str, int]
@@ -137,9 +137,9 @@ def run(
 def search(
     comparison: Comparison, envs: Sequence[str], methods: Sequence[str], num_seeds: int, out: Path
 ) -> None:
-    """Tries the whole grid of each method in each environment, every setting with the same seeds, in one batch.
+    """Runs the grid search of each method in each environment; all settings have the same seeds and run in one batch.
 
-    Writes ``search.csv`` (a row a setting) and ``settings.json`` (the best of each method and environment).
+    Writes ``search.csv`` (one row per setting) and ``settings.json`` (the best per method and environment).
     """
     out.mkdir(parents=True, exist_ok=True)
     rows = read_rows(out / "search.csv")
@@ -162,7 +162,7 @@ def search(
         for values, score in zip(combinations, scores, strict=True):
             rows.append(
                 {
-                    "world": env,
+                    "environment": env,
                     "method": method,
                     **dict.fromkeys(_SEARCHED, ""),
                     **dict(zip(names, values, strict=True)),
@@ -181,7 +181,7 @@ def _write_settings(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     best: dict[str, dict[str, Any]] = {}
     top: dict[tuple[str, str], float] = {}
     for row in rows:
-        key = (row["world"], row["method"])
+        key = (row["environment"], row["method"])
         if float(row["score_mean"]) > top.get(key, -math.inf):
             top[key] = float(row["score_mean"])
             numbers = {n: row[n] for n in _SEARCHED}
@@ -201,18 +201,18 @@ def report(
     length: int | None = None,
     visits: dict[tuple[str, str], Tensor] | None = None,
 ) -> None:
-    """Runs every method in every environment with the settings found, and writes ``curves.csv`` and ``table.csv``.
+    """Runs every method in every environment with the best settings, and writes ``curves.csv`` and ``table.csv``.
 
     Args:
-        comparison (Comparison): what is compared.
+        comparison (Comparison): the comparison.
         envs (sequence of str): the environments.
         methods (sequence of str): the methods.
-        num_seeds (int): of each.
-        out (Path): the folder of the files; a ``settings.json`` of a search in it comes before ``comparison.found``.
+        num_seeds (int): seeds of each method and environment.
+        out (Path): the folder of the files; a ``settings.json`` in it overrides ``comparison.found``.
 
     Keyword Args:
-        length (int, optional): steps of a run. Default: the comparison's own.
-        visits (dict, optional): is filled with the visits of each environment and method after 100 episodes.
+        length (int, optional): steps of a run. Default: the comparison's.
+        visits (dict, optional): filled with the visits of each environment and method after 100 episodes.
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / "settings.json"
@@ -242,45 +242,47 @@ def _keep(
     result: TensorDict,
     used: Mapping[str, Any],
 ) -> None:
-    """Puts a run's curve and its line of the table in the place of older ones."""
+    """Replaces a run's curve and its row of the table."""
     names = ["coverage"] if comparison.coverage else ["train_return", "eval_return", "coverage"]
     curves = _without(read_rows(out / "curves.csv"), env, method)
-    window = max(1, len(result["frames"]) // _CURVE_POINTS)  # rows of the result in one of the file
+    window = max(
+        1, len(result["frames"]) // _CURVE_POINTS
+    )  # rows of the result per row of the file
     for i in curve_rows(result):
-        row = {"world": env, "method": method, "frames": int(result["frames"][i])}
+        row = {"environment": env, "method": method, "frames": int(result["frames"][i])}
         for name in names:
             since = result[name][max(0, i - window + 1) : i + 1].double()
-            # Coverage is a state of affairs; a return is the mean since the last row of the file.
+            # Coverage is the value at this time; a return is the mean since the last row of the file.
             value = since[-1] if name == "coverage" else since.nanmean(0)
             row[f"{name}_mean"] = rounded(value.nanmean())
             row[f"{name}_std"] = rounded(_nanstd(value))
         row["seeds"] = result["coverage"].shape[1]
         curves.append(row)
     write_rows(out / "curves.csv", curves)
-    line = {"world": env, "method": method, **_summary(comparison, result)}
+    line = {"environment": env, "method": method, **_summary(comparison, result)}
     table = _without(read_rows(out / "table.csv"), env, method)
     write_rows(out / "table.csv", [*table, {**line, "settings": json.dumps(used)}])
 
 
 def _without(rows: Sequence[dict[str, Any]], env: str, method: str) -> list[dict[str, Any]]:
-    return [row for row in rows if (row["world"], row["method"]) != (env, method)]
+    return [row for row in rows if (row["environment"], row["method"]) != (env, method)]
 
 
 def curve_rows(result: TensorDict) -> range:
-    """The rows of a result that its file keeps."""
+    """The rows of a result for the file."""
     step = max(1, len(result["frames"]) // _CURVE_POINTS)
     return range(step - 1, len(result["frames"]), step)
 
 
 def _summary(comparison: Comparison, result: TensorDict) -> dict[str, Any]:
-    """A method's line of the table: final numbers and areas under the curve, mean and std over seeds."""
+    """A method's row of the table: final values and areas under the curve, mean and std over seeds."""
     row: dict[str, Any] = {}
     numbers = {"coverage": result["coverage"][-1].double(), "score": comparison.score(result)}
     if comparison.coverage:
         numbers["coverage_after_100_episodes"] = result["coverage"][:100][-1].double()
         steps = result["covered_at"].double()
         row["seeds_that_covered_all"] = int((steps >= 0).sum())
-        # Not torch's median, which is the lower of the two in the middle.
+        # Not torch's median, which is the lower of the two middle values.
         median = statistics.median(torch.where(steps < 0, torch.inf, steps).tolist())
         row["median_steps_to_cover_all"] = round(median, 4)
     else:
@@ -294,18 +296,18 @@ def _summary(comparison: Comparison, result: TensorDict) -> dict[str, Any]:
 
 
 def _nanstd(values: Tensor) -> Tensor:
-    """The standard deviation of what is there."""
+    """The standard deviation of the values that are not NaN."""
     there = values[~values.isnan()]
     return there.std() if len(there) > 1 else torch.tensor(float("nan"))
 
 
 def rounded(value: Tensor) -> float:
-    """Four digits after the point: a CSV stays small."""
+    """Rounds to four digits, to keep the CSV small."""
     return round(float(value), 4)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """A CSV file's rows, none if there is no file."""
+    """The rows of a CSV file; empty if there is none."""
     if not path.is_file():
         return []
     with path.open(newline="") as file:

@@ -17,10 +17,10 @@ _NONE = -1
 
 
 class TransitionGraph:
-    r"""Counts transitions for a batch of seeds: the graph over the states seen, and the empirical model of the moves.
+    r"""Counts transitions for a batch of seeds: the graph of the visited states, and the empirical model.
 
-    Every state keeps a list of the distinct states that were seen to follow it, and how often each of them followed
-    each action. So the memory grows with the edges of the environment and not with the square of its states; the lists
+    Every state has a list of its distinct successors, and the count of each successor for
+    each action. So the memory is proportional to the edges and not to the square of the states; the lists
     grow when they are full.
 
     Args:
@@ -30,7 +30,7 @@ class TransitionGraph:
 
     Attributes:
         successors (Tensor): int64 ``[B, S, K]``, -1 where a list ends.
-        counts (Tensor): int64 ``[B, S, A, K]``: how often the action led to that successor.
+        counts (Tensor): int64 ``[B, S, A, K]``: transitions per action and successor.
         seen (Tensor): bool ``[B, S]``.
         num_edges (Tensor): int64 ``[B]``: undirected edges between different states that were seen.
 
@@ -65,7 +65,7 @@ class TransitionGraph:
         self._each = torch.arange(num_seeds)
 
     def update(self, tensordict: TensorDictBase) -> None:
-        """Takes one step of every seed: reads ``state_id``, ``action`` and ``("next", "state_id")``, each ``[B]``."""
+        """Adds one step of every seed: reads ``state_id``, ``action`` and ``("next", "state_id")``, each ``[B]``."""
         state, action = tensordict.get("state_id"), tensordict.get("action")
         following = tensordict.get(("next", "state_id"))
         each = self._each
@@ -78,11 +78,11 @@ class TransitionGraph:
         self.counts[each, state, action, hits.int().argmax(-1)] += 1
 
     def _append(self, state: Tensor, following: Tensor, new: Tensor) -> Tensor:
-        """Puts new successors at the end of their lists; returns the lists of these states."""
+        """Appends new successors to their lists; returns the lists of these states."""
         each = self._each
         self.seen[each, state] = True
         self.seen[each, following] = True
-        # An edge that was seen the other way round is known.
+        # The edge may be known in the opposite direction.
         known = (self.successors[each, following] == state.unsqueeze(-1)).any(-1)
         self.num_edges += new & ~known & (state != following)
         length = (self.successors[each, state] != _NONE).sum(-1)
@@ -98,7 +98,7 @@ class TransitionGraph:
         self.counts = pad(self.counts, (0, more))
 
     def edges(self, seed: int) -> Tensor:
-        """Returns the undirected edges of one seed's graph, both ways and each once: int64 ``[2, E]``."""
+        """Returns the undirected edges of one seed's graph, each in both directions: int64 ``[2, E]``."""
         lists = self.successors[seed]
         start = torch.arange(self.num_states).unsqueeze(-1).expand_as(lists)
         used = (lists != _NONE) & (lists != start)
@@ -108,7 +108,7 @@ class TransitionGraph:
         return torch.stack([unique // self.num_states, unique % self.num_states])
 
     def edge_visits(self, seed: int) -> Tensor:
-        """Returns how often each of :meth:`edges` was walked, in either direction: float64 ``[E]``."""
+        """Returns the traversals of each of :meth:`edges`, in either direction: float64 ``[E]``."""
         lists = self.successors[seed]
         start = torch.arange(self.num_states).unsqueeze(-1).expand_as(lists)
         used = (lists != _NONE) & (lists != start)
@@ -130,13 +130,13 @@ class TransitionGraph:
 
         Args:
             seeds (Tensor): which.
-            prior (float): transitions that every action is credited with besides those seen, shared out among the
-                successors of the state as often as they followed, whatever the action was. With 0 (default) the
-                probabilities are shares of what was seen.
+            prior (float): pseudo-counts added to every action, distributed over the
+                successors of the state in proportion to their counts over all actions. With 0 (default) the
+                probabilities are relative frequencies.
 
         Returns:
             ``(probabilities, successors)``: float64 ``[b, S, A, K]`` and int64 ``[b, S, K]``. Without a prior the
-            probabilities of an action that was never taken are all 0; the end of a list names the state itself, with
+            probabilities of an action that was never taken are all 0; unused entries are the state itself, with
             probability 0.
         """
         probabilities = _shares(self.counts[seeds], prior)
@@ -167,7 +167,7 @@ def _shares(counts: Tensor, prior: float) -> Tensor:
     return counts / total.clamp(min=1)
 
 
-# Beyond this many states the sparse solver is faster than the dense one.
+# Above this number of states the sparse solver is faster than the dense one.
 _LARGEST_DENSE = 120
 
 
@@ -183,23 +183,23 @@ def laplacian_eigenvectors(
 
     Of the combinatorial Laplacian :math:`L = D - W`, with :math:`W` the (weighted) adjacency matrix and :math:`D` the
     degrees. In an environment whose actions are all moves along different edges (or stay), these are the eigenfunctions
-    that the deep agents learn, with all states alike: :math:`L/A` is then :math:`I - P` of the uniformly random walk.
+    that the deep agents learn, with uniform state weights: :math:`L/A` is :math:`I - P` of the uniformly random walk.
 
     Args:
-        edges (Tensor): int64 ``[2, E]``, both ways and each once, as from
+        edges (Tensor): int64 ``[2, E]``, each in both directions, as from
             :meth:`~torchrl_dceo.tabular.TransitionGraph.edges`.
-        num_states (int): S. States without an edge are no part of the graph: the eigenvectors are 0 there.
-        d (int): how many. Of a graph with fewer the rest is 0, with an infinite eigenvalue.
+        num_states (int): S. States without an edge are not part of the graph: the eigenvectors are 0 there.
+        d (int): the number of eigenvectors. If the graph has fewer, the rest is 0, with an infinite eigenvalue.
 
     Keyword Args:
-        weights (Tensor, optional): of the edges, ``[E]``. Default: 1 each.
+        weights (Tensor, optional): weights of the edges, ``[E]``. Default: 1 each.
         solver (str): ``"dense"``; ``"sparse"``, which needs scipy (the extra ``analysis``); ``"auto"`` (default)
-            chooses by the number of states and what is installed.
+            chooses by the number of states and the installed packages.
 
     Returns:
         ``(eigenvalues, eigenvectors)``, float64 ``[d]`` and ``[S, d]``: ascending, mean square 1 over the states of
-        the graph, the entry of largest magnitude positive. In a graph of several parts, eigenvectors with eigenvalue 0
-        that are constant on each part are among them; no option can climb those.
+        the graph, the entry of largest magnitude positive. In a disconnected graph, eigenvectors with eigenvalue 0
+        that are constant on each component are included; no option can follow those.
 
     Examples:
         >>> import torch
@@ -213,7 +213,7 @@ def laplacian_eigenvectors(
         raise ValueError(f"solver must be 'auto', 'dense' or 'sparse', got {solver!r}")
     values = torch.full((d,), torch.inf, dtype=torch.float64)
     vectors = torch.zeros(num_states, d, dtype=torch.float64)
-    # The graph with renumbered states, without those that were never visited.
+    # The graph of the visited states, renumbered.
     states, numbered = edges.unique(return_inverse=True)
     size = len(states)
     found = min(d, size - 1)

@@ -1,4 +1,4 @@
-"""Tabular Q-learning, and what is measured of it."""
+"""Tabular Q-learning and its metrics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = [
 
 
 def argmax_random_tie(values: Tensor) -> Tensor:
-    """Returns the index of the largest entry along the last dimension, drawn uniformly among equals.
+    """Returns the index of the largest entry along the last dimension, with ties broken at random.
 
-    A table starts with equal values: always the first of them would be a walk into one wall.
+    A table starts with equal values: always taking the first action would get stuck at a wall.
 
     Examples:
         >>> import torch
@@ -33,12 +33,12 @@ def argmax_random_tie(values: Tensor) -> Tensor:
         [0, 2]
     """
     best = values == values.amax(-1, keepdim=True)
-    # Draws lie in [0, 1): an entry that is not among the best must lie below every draw.
+    # Random numbers lie in [0, 1): entries that are not among the best must be below all of them.
     return torch.rand(values.shape, device=values.device).masked_fill_(~best, -1.0).argmax(-1)
 
 
 class QTable(TensorDictModuleBase):
-    """The greedy actor of a batch of seeds, each with a table of its own.
+    """The greedy actor of a batch of seeds, each with its own table.
 
     Reads ``state_id`` ``[B, *]`` and writes ``action_value`` ``[B, *, A]`` and ``action`` ``[B, *]``, ties broken at
     random.
@@ -85,10 +85,10 @@ class QLearning(TensorDictModuleBase):
 
     .. math:: q(s, a) \leftarrow q(s, a) + \alpha \left[r + \gamma \max_{a'} q(s', a') - q(s, a)\right]
 
-    There is no value after a terminal step, and there is one after a truncated one.
+    Targets bootstrap after truncation, but not after termination.
 
     Args:
-        actor (QTable): whose table learns.
+        actor (QTable): the actor to train.
 
     Keyword Args:
         step_size (float): α. Default: 0.1, the paper's.
@@ -126,7 +126,7 @@ class QLearning(TensorDictModuleBase):
         self._each = torch.arange(len(actor.table))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Moves the table; writes the error of each seed."""
+        """Updates the table; writes the TD error of each seed."""
         state, action, following, reward, terminated = map(tensordict.get, self.in_keys)
         table, each = self.actor.table, self._each
         value = table[each, following].amax(-1).masked_fill(terminated.view(-1), 0.0)
@@ -136,9 +136,9 @@ class QLearning(TensorDictModuleBase):
 
 
 class TabularMeasures:
-    """Counts visits and returns of a batch of seeds, and keeps a row of them now and then.
+    """Records visits and returns of a batch of seeds in rows.
 
-    The names are those of the deep agents' log. A visit is a state that a step leads to or an episode starts in, as in
+    The names are those of the deep agents' log. A visit is the next state of a step or the first of an episode, as in
     :class:`~torchrl_dceo.envs.StateCounts`.
 
     Args:
@@ -164,7 +164,7 @@ class TabularMeasures:
         self.covered_at = torch.full((num_seeds,), -1)
         self.coverage = torch.zeros(num_seeds, dtype=torch.int64)
         self._each = torch.arange(num_seeds)
-        self._return = torch.zeros(num_seeds, dtype=torch.float64)  # of the episode that is on
+        self._return = torch.zeros(num_seeds, dtype=torch.float64)  # of the current episode
         self._rows: list[dict[str, Tensor]] = []
         self._clear()
 
@@ -175,13 +175,13 @@ class TabularMeasures:
         self._steps = 0
 
     def started(self, state: Tensor) -> None:
-        """Takes the states ``[B]`` that the first episodes start in."""
+        """Adds the first states ``[B]`` of the first episodes."""
         self._visit(state, torch.ones_like(state))
 
     def stepped(
         self, tensordict: TensorDictBase, following: TensorDictBase, num_steps: int
     ) -> None:
-        """Takes a step, and what comes after it: after an episode's end that is the next one's start."""
+        """Adds a step and the following root state, which after the end of an episode is the next start."""
         nexts = tensordict.get("next")
         done = nexts.get("done").view(-1)
         self._visit(nexts.get("state_id"), torch.ones_like(self.coverage))
@@ -208,7 +208,7 @@ class TabularMeasures:
         return self.counts[self._each, state].double()
 
     def row(self, num_steps: int, eval_return: Tensor | None = None) -> None:
-        """Keeps a row: what happened since the last one."""
+        """Adds a row with everything since the last one."""
         self._rows.append(
             {
                 "frames": torch.tensor(num_steps),

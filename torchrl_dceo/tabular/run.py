@@ -30,7 +30,7 @@ _OF_A_SEED = ("eps", "option_prob", "num_options", "bonus_scale")
 
 @dataclass
 class TabularConfig:
-    """Settings of the tabular agents; each method reads those that it has a use for.
+    """Settings of the tabular agents; each method uses only some of them.
 
     Examples:
         >>> from torchrl_dceo.tabular import TabularConfig
@@ -93,28 +93,28 @@ def run_tabular(
     """Runs Q-learning with one way to explore, for a batch of seeds at once.
 
     - ``random``: ε-greedy;
-    - ``counts``: ε-greedy with rewards to which β/√n(s') is added, n the perfect counts of the seed. Its table starts
-      at β/(1 - γ), the value of bonuses that never fade: from a table of zeros, the first action that was paid
-      would look better than all that were not tried, also if it led nowhere (``optimistic=False``);
+    - ``counts``: ε-greedy with β/√n(s') added to rewards, n the exact counts of the seed. Its table starts
+      at β/(1 - γ), the value of bonuses that never fade: in a table of zeros, the first action with a bonus
+      would have a higher value than all untried ones, even without effect (``optimistic=False``);
     - ``ez_greedy``: when exploring, with probability μ a random action is repeated for a zeta number of steps;
     - ``ceo``: when exploring, with probability μ an option runs; options are recomputed after each episode
       (:class:`~torchrl_dceo.tabular.RODCycle`);
     - ``ceo_two_phase``: the paper's Algorithm 2: options are discovered with ε = 1 in the environment without reward
-      for the first ``discovery_steps``, and then stay as they are.
+      for the first ``discovery_steps``, and then kept.
 
-    With ``eps=1`` the greedy action never counts, and the run measures coverage. For ``counts``, ε = 1 - μ does
-    the same trade-off between the method and a random action there.
+    With ``eps=1`` the greedy action is never used, and the run measures coverage. For ``counts``, ε = 1 - μ is
+    the corresponding trade-off between the method and random actions.
 
     Args:
         method (str): one of :data:`METHODS`.
-        env (TableEnv): the environment, one environment a seed: batch size ``[B]``.
+        env (TableEnv): a batch of environments, one per seed: batch size ``[B]``.
         config (TabularConfig or sequence of them): the settings; several, one for each seed, may differ in
             ``eps``, ``option_prob``, ``num_options`` and ``bonus_scale``, so that a search is one run.
 
     Keyword Args:
         discovery_env (TableEnv, optional): the environment without reward, for ``ceo_two_phase``.
         eval_env (TableEnv, optional): for greedy evaluations: batch size ``[B, episodes]``.
-        on_step (callable, optional): is called with the steps done and the measures, after each step.
+        on_step (callable, optional): called after each step with the number of steps and the metrics.
         stop_when_covered (bool): ends the run when every seed has visited every state.
 
     Returns:
@@ -157,7 +157,7 @@ def run_tabular(
 
 
 class _Run:
-    """The state of a run: tables, options, measures."""
+    """The state of a run: tables, options, metrics."""
 
     def __init__(
         self,
@@ -222,9 +222,9 @@ class _Run:
         return TensorDictSequential(*modules, explorer)
 
     def go(self, env: TableEnv, until: int, *, discovery: bool = False) -> None:
-        """Acts in an environment, from its start, until so many steps are done in all.
+        """Runs in an environment, from a reset, until the given total number of steps.
 
-        In a discovery the options are found with ε = 1 and nothing is learned.
+        During discovery, options are computed with ε = 1 and nothing is learned.
         """
         policy = self.policy(env, discovery)
         discovers = discovery or self.method == "ceo"
@@ -244,7 +244,7 @@ class _Run:
             if discovers:
                 assert self.cycle is not None
                 renewed = self.cycle.update(now)
-                # An option that was replaced while it ran cannot go on.
+                # A running option that was replaced ends.
                 step.set("option", step.get("option").masked_fill(renewed, NO_OPTION))
             self._report()
             if self.stop_when_covered and bool((self.measures.covered_at >= 0).all()):
@@ -270,7 +270,7 @@ class _Run:
             self.on_step(self.steps, self.measures)
 
     def result(self) -> TensorDict:
-        """What :func:`run_tabular` returns."""
+        """The result of :func:`run_tabular`."""
         result = self.measures.result()
         result.set("action_value", self.actor.table)
         if self.cycle is not None:
@@ -279,7 +279,7 @@ class _Run:
 
 
 def _common(configs: Sequence[TabularConfig], num_seeds: int) -> TabularConfig:
-    """The settings that all seeds share, checked."""
+    """Validates the settings, and returns those shared by all seeds."""
     if len(configs) != num_seeds:
         raise ValueError(f"{num_seeds} seeds need as many configs (or one), got {len(configs)}")
     for own in configs[1:]:
@@ -294,7 +294,7 @@ def _common(configs: Sequence[TabularConfig], num_seeds: int) -> TabularConfig:
 
 
 def _start(env: TableEnv) -> TensorDictBase:
-    """The first step's entries, with the explorers' state: what an environment's primer would set."""
+    """The entries of the first step with the explorers' state, as set by an environment's primer."""
     step = env.reset()
     nothing = torch.zeros(env.batch_size, dtype=torch.int64)
     step.set("option", nothing + NO_OPTION)
@@ -303,7 +303,7 @@ def _start(env: TableEnv) -> TensorDictBase:
 
 
 def steps_to_cover(result: TensorDictBase) -> Tensor:
-    """Returns the steps each seed took to visit every state, as float64 ``[B]``: infinite if it never did.
+    """Returns each seed's number of steps to visit every state, as float64 ``[B]``; infinite if it never did.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The loop that trains any agent, with its log, its checkpoints and its evaluation."""
+"""The training loop for any agent, with log, checkpoints and evaluation."""
 
 from torchrl_dceo.agents.agent import Agent, Phase, ReplaySettings
 from torchrl_dceo.training.checkpoint import Checkpoints

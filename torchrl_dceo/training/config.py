@@ -1,4 +1,4 @@
-"""How long and how often a run trains, and how it collects."""
+"""The settings of training and collection."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = [
     "TrainConfig",
 ]
 
-# What torch's generators take, less what evaluation and discovery add.
+# The largest seed of torch's generators, minus the offsets of evaluation and discovery.
 _LARGEST_SEED = 2**62
 _MOST_FRAMES = 10**12
 
 
 @dataclass
 class TrainConfig:
-    """How long and how often; what the agent itself does is in the agent's config.
+    """Duration and periods of a run; the settings of the agent are in the agent's config.
 
     Examples:
         >>> from torchrl_dceo.training import TrainConfig
@@ -81,7 +81,7 @@ class TrainConfig:
         check_between(self, ("eval_eps",))
         if self.replay_dir is not None and self.replay_storage != "memmap":
             raise ValueError(
-                f"replay_dir={self.replay_dir!r} has no use without replay_storage='memmap'"
+                f"replay_dir={self.replay_dir!r} has no effect without replay_storage='memmap'"
             )
         period = self.checkpoint_period
         over = 0 if period is None else period % self.log_period
@@ -99,14 +99,14 @@ CollectorKind = Literal["single", "multi_sync", "multi_async", "ray"]
 
 @dataclass
 class CollectorConfig:
-    """How transitions are collected.
+    """The settings of collection.
 
     ``single``: this process, between updates; the only one that is exact to the last bit when resumed. ``multi_sync``:
-    worker processes, all at once while the learner waits, reproducible. ``multi_async``: worker processes that go on
-    while the learner learns. ``ray``: the same by Ray actors, on as many machines as the cluster has.
+    worker processes in lockstep while the learner waits, reproducible. ``multi_async``: worker processes that collect
+    during updates. ``ray``: the same with Ray actors, on all machines of a cluster.
 
-    The environments of a run are divided among its workers, so a run means the same with any number of them: as many
-    streams of the replay, as many steps of each environment. See docs/how_to/scaling.md.
+    The environments of a run are divided among its workers, so their number does not change a run's streams in the
+    replay buffer or the steps of each environment. See docs/how_to/scaling.md.
 
     Examples:
         >>> from torchrl_dceo.training import CollectorConfig
@@ -137,11 +137,11 @@ class CollectorConfig:
 
     @property
     def uses_workers(self) -> bool:
-        """Whether others than this process make the steps."""
+        """Whether workers collect the steps."""
         return self.collector != "single"
 
     def envs_per_worker(self, num_envs: int) -> int:
-        """How many of the run's environments each worker has."""
+        """The number of environments of each worker."""
         if num_envs % self.num_workers:
             raise ValueError(
                 f"{num_envs} environments cannot be divided among num_workers={self.num_workers}: take a number that "
@@ -155,7 +155,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 
 @dataclass
 class RunConfig:
-    """What a recipe builds a run from, besides agent, environment and schedule.
+    """The settings of a run besides agent, environment, training and collection.
 
     Examples:
         >>> from torchrl_dceo.training.config import RunConfig

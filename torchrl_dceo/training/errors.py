@@ -1,4 +1,4 @@
-"""What ends a run early: one base class of errors, numbers that are not finite, and signals."""
+"""Errors that end a run, checks for non-finite numbers, and signal handling."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-# Seconds that a signal leaves for the last checkpoint.
+# Seconds for the last checkpoint after a signal.
 _GRACE = 60.0
 
 
 class RunError(Exception):
-    """Why a run cannot be started, resumed or continued: one sentence that names the cause and what to do.
+    """A run cannot be started, resumed or continued; the message is one sentence with the cause and the fix.
 
     Attributes:
-        exit_code (int): what a command that ends by it returns.
+        exit_code (int): the exit code of a command that ends with this error.
     """
 
     exit_code = 1
@@ -64,11 +64,11 @@ class NonFiniteError(RunError, ArithmeticError):
 
 
 class RunRefused(RunError, ValueError):
-    """The run in the directory is another one, or damaged."""
+    """The run in the directory is a different one, or damaged."""
 
 
 class RunExists(RunError, FileExistsError):
-    """The directory of a new run holds one already."""
+    """The directory of a new run already has a run."""
 
 
 class NoRun(RunError, FileNotFoundError):
@@ -133,7 +133,7 @@ def _translated(error: Exception, run_dir: Path | None) -> RunError | None:
 
 
 def dead_worker(env: EnvBase) -> str | None:
-    """Which process of a ``ParallelEnv`` has ended while it should step environments, and how; ``None`` if all run.
+    """A message about a worker process of a ``ParallelEnv`` that has ended; ``None`` if all are running.
 
     Args:
         env (EnvBase): any environment, with or without transforms.
@@ -160,10 +160,10 @@ def dead_worker(env: EnvBase) -> str | None:
 
 @contextlib.contextmanager
 def run_errors(run_dir: Path | None) -> Iterator[None]:
-    """Turns errors of the machine (a full disk, a read-only folder, a dead process) into a :class:`RunError`.
+    """Converts system errors (a full disk, a read-only folder, a dead process) into a :class:`RunError`.
 
     Args:
-        run_dir (Path, optional): named where the error names no file.
+        run_dir (Path, optional): used in the message if the error has no file.
 
     Examples:
         >>> import errno, os
@@ -187,13 +187,13 @@ def run_errors(run_dir: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_with_a_sentence(run_dir: str | os.PathLike[str] | None = None) -> Iterator[None]:
-    """What a command wraps its run in: an error becomes a one-sentence message on standard error and an exit code.
+    """Context manager of commands: an error becomes a one-sentence message on standard error and an exit code.
 
-    1 for any error, 143 after SIGTERM, 130 after SIGINT. The traceback of an error that is none of ours (a bug, or one
-    of the user's own environment) is kept in ``error.txt`` in the run directory, and the sentence names it.
+    The code is 1 for any error, 143 after SIGTERM, 130 after SIGINT. The traceback of an unexpected error (a bug, or
+    an error in the user's environment) is saved as ``error.txt`` in the run directory, and the message names this file.
 
     Args:
-        run_dir (path-like, optional): the run's directory, which begins the sentence.
+        run_dir (path-like, optional): the run's directory, which begins the message.
     """
     folder = None if run_dir is None else Path(run_dir)
     start = "" if folder is None else f"{folder}: "
@@ -208,7 +208,7 @@ def exit_with_a_sentence(run_dir: str | os.PathLike[str] | None = None) -> Itera
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
         if isinstance(error, _MISTAKES) or (isinstance(error, ValueError) and raised_here(error)):
-            # Settings that cannot be: their own sentence.
+            # Invalid settings: their own message.
             sys.stderr.write(f"{start}{_one_line(error)}\n")
             _keep_traceback(folder)
             sys.exit(1)
@@ -224,7 +224,7 @@ def exit_with_a_sentence(run_dir: str | os.PathLike[str] | None = None) -> Itera
 
 @contextlib.contextmanager
 def _termination(start: str) -> Iterator[None]:
-    """Ends a command with a sentence and 143 when SIGTERM comes while no run trains: before it, or as it is drawn."""
+    """Ends a command with a message and exit code 143 on SIGTERM before or after training."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.stderr.write(f"{start}stopped by SIGTERM\n")
@@ -241,7 +241,7 @@ def _termination(start: str) -> Iterator[None]:
 
 
 def raised_here(error: BaseException) -> bool:
-    """Whether this package raised an error, in a sentence for its user; not Python, a library or the user's code.
+    """Whether this package raised the error deliberately, rather than Python, a library or the user's code.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -259,7 +259,7 @@ def raised_here(error: BaseException) -> bool:
 
 
 def own_line(error: BaseException) -> str:
-    """The last line of the user's own files that an error went through, `` (file, line n)``; empty if there is none."""
+    """The last frame of the traceback in the user's files, `` (file, line n)``; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, *_LIBRARIES))]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
@@ -281,16 +281,16 @@ def _keep_traceback(folder: Path | None) -> Path | None:
 
 
 class FiniteGuard:
-    """Finds numbers that are not finite: in what is collected at once, in what is learned once a row of the log.
+    """Detects non-finite numbers: in collected data immediately, in losses and weights once per row of the log.
 
-    Neither looks at a device between two rows: what an update gives is kept where it is (see
-    :class:`~torchrl_dceo.training.logging.metrics.RunMetrics`), weights and the optimizer's moments are looked at when
-    a row is written, which is before any checkpoint. A gradient that is not finite stays in the moments, so none is
+    No device is synchronised between two rows: the outputs of updates stay there (see
+    :class:`~torchrl_dceo.training.logging.metrics.RunMetrics`), and weights and optimizer moments are checked when
+    a row is written, before any checkpoint. A non-finite gradient stays in the moments, so none is
     missed.
 
     Args:
-        agent (Agent): whose weights are looked at.
-        env (EnvBase): whose rewards and observations are looked at.
+        agent (Agent): its weights are checked.
+        env (EnvBase): its rewards and observations are checked.
 
     Examples:
         >>> import torch
@@ -316,22 +316,22 @@ class FiniteGuard:
             keys += [key, ("next", *((key,) if isinstance(key, str) else key))]
         self._keys = keys
         self._num_envs = max(1, env.batch_size.numel())
-        # Extremes that start at infinity, say, are none of a run's.
+        # E.g. running extremes that start at infinity.
         self._exempt = {name for name, value in self._named() if not bool(value.isfinite().all())}
 
     def check_batch(
         self, data: TensorDictBase, frames: int, streams: Sequence[int] | None = None
     ) -> None:
-        """Looks at the rewards and observations of a batch.
+        """Checks the rewards and observations of a batch.
 
         Args:
             data (TensorDictBase): steps ``[*E, T]``.
-            frames (int): those that the run had before.
+            frames (int): the frames of the run before it.
             streams (sequence of int, optional): the environments of the batch. Default: all.
         """
         for key in self._keys:
             value = data.get(key, None)
-            # The sum of finite numbers may be too large: then they are looked at one by one.
+            # The sum of finite numbers may overflow: then they are checked one by one.
             if value is None or math.isfinite(float(value.sum())):
                 continue
             flat = value.reshape(data.numel() // data.shape[-1], data.shape[-1], -1)
@@ -350,11 +350,11 @@ class FiniteGuard:
             )
 
     def check_evaluation(self, value: float, frames: int) -> None:
-        """Ends the run if an evaluation is not finite, which would be neither better nor worse than any other.
+        """Raises an error if an evaluation is not finite, because it could not be compared with others.
 
         Args:
             value (float): the mean return.
-            frames (int): those that the run has.
+            frames (int): the frames of the run.
         """
         if not math.isfinite(value):
             raise NonFiniteError(
@@ -363,10 +363,10 @@ class FiniteGuard:
             )
 
     def check_updates(self, found: tuple[str, int, float] | None, updates: int) -> None:
-        """Ends the run if an output of an update was not finite.
+        """Raises an error if an output of an update was not finite.
 
         Args:
-            found (tuple, optional): the output's name, how many updates before the last, and its value; see
+            found (tuple, optional): the output's name, the number of updates since then, and its value; see
                 :meth:`~torchrl_dceo.training.logging.metrics.RunMetrics.non_finite`.
             updates (int): those that the run has made.
         """
@@ -382,7 +382,7 @@ class FiniteGuard:
         raise NonFiniteError(f"{subject} is {value} at update {updates - before}: {_ADVICE}")
 
     def check_weights(self, updates: int) -> None:
-        """Ends the run if a weight, a buffer or a moment of the optimizer is not finite.
+        """Raises an error if a weight, a buffer or a moment of the optimizer is not finite.
 
         Args:
             updates (int): those that the run has made.
@@ -390,7 +390,7 @@ class FiniteGuard:
         tensors = dict(self._named())
         kept = [value for name, value in tensors.items() if name not in self._exempt]
         moments = [value for _, value in self._moments()]
-        # One number of each device's tensors, and one look at it.
+        # One number per device, so one synchronisation each.
         if _all_finite([*kept, *moments]):
             return
         parameters = {value.data_ptr(): name for name, value in tensors.items()}
@@ -409,7 +409,7 @@ class FiniteGuard:
                 )
 
     def _named(self) -> Iterator[tuple[str, Tensor]]:
-        # The objectives first: a weight that the policy shares is named by who trains it.
+        # The objectives first: a weight shared with the policy is reported with the objective that trains it.
         seen: set[int] = set()
         modules = [(f"objectives.{n}", m) for n, m in self._agent.objectives.items()]
         for prefix, module in [*modules, ("policy", self._agent.policy)]:
@@ -439,20 +439,20 @@ def _owner(name: str) -> str:
 def _all_finite(tensors: list[Tensor]) -> bool:
     if not tensors:
         return True
-    # The largest absolute value, which NaN and infinity do not leave finite.
+    # The largest absolute value is not finite if any value is not.
     return math.isfinite(float(torch.nn.utils.get_total_norm(tensors, math.inf)))
 
 
 class Interruption:
-    """Catches SIGTERM and SIGINT while a run trains, so that it saves a checkpoint before it ends.
+    """Handles SIGTERM and SIGINT during training, so that a checkpoint is saved before the run ends.
 
-    The first signal is only noted: the loop sees it after the batch that is under way. A second one ends the process
-    at once, and so does the first if the checkpoint is not there after a minute. The handlers of before are restored
-    at the end. Outside the main thread, where Python delivers no signals, nothing is caught.
+    The first signal is only recorded: the loop checks it after the current batch. A second signal ends the process
+    immediately, and so does the first if there is no checkpoint after a minute. The previous handlers are restored
+    at the end. Outside the main thread, where Python delivers no signals, nothing is handled.
 
     Args:
-        enabled (bool, optional): ``False`` to leave the signals alone. Default: ``True``.
-        grace (float, optional): seconds that the first signal leaves. Default: 60.
+        enabled (bool, optional): ``False`` to install no handlers. Default: ``True``.
+        grace (float, optional): seconds until the process ends after the first signal. Default: 60.
 
     Examples:
         >>> import os, signal
@@ -471,7 +471,7 @@ class Interruption:
         self._timer: threading.Timer | None = None
 
     def is_received(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal was received."""
         return self.received is not None
 
     def __enter__(self) -> Interruption:
@@ -503,7 +503,7 @@ class Interruption:
 
 
 def _end_at_once(number: int) -> None:
-    """Without a checkpoint: those on disk are whole at any moment."""
+    """Ends the process without a checkpoint; those on disk are always valid."""
     for process in multiprocessing.active_children():
         process.kill()
     os._exit(128 + number)

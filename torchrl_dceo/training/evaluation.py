@@ -32,18 +32,18 @@ def evaluate(
 ) -> float:
     """Mean return of the first episode of each environment in the batch, under the greedy policy.
 
-    The return is the entry ``episode_reward`` of TorchRL's ``RewardSum``, if there is one: it is the true one where the
-    learner sees clipped rewards. Otherwise the rewards are summed.
+    The return is the entry ``episode_reward`` of TorchRL's ``RewardSum``, if there is one: it is not clipped if the
+    learner's rewards are. Otherwise the rewards are summed.
 
     Args:
         policy (TensorDictModuleBase): the agent's policy.
-        env (EnvBase): an environment of its own, batched: one episode each.
-        max_steps (int, optional): where to stop at the latest.
+        env (EnvBase): a separate batch of environments: one episode each.
+        max_steps (int, optional): the maximum number of steps.
 
     Keyword Args:
         eps (float, optional): probability of a uniformly random action instead of the greedy one, at every step. A
-            deterministic policy on images can repeat itself until time is up. Default: ``0.0``.
-        generator (torch.Generator, optional): of those random actions, on the CPU. Default: torch's own.
+            deterministic policy on images can repeat itself until the step limit. Default: ``0.0``.
+        generator (torch.Generator, optional): for these random actions, on the CPU. Default: torch's global one.
 
     Examples:
         >>> import torch
@@ -79,7 +79,7 @@ def evaluate(
 def _act_randomly(
     acted: TensorDictBase, env: EnvBase, eps: float, generator: torch.Generator | None
 ) -> None:
-    """Overwrites the action with probability ``eps``, each environment by itself; nothing else changes."""
+    """Overwrites the action with probability ``eps``, independently in each environment."""
     action, spec = acted.get(env.action_key), env.action_spec_unbatched
     if not isinstance(spec, Categorical) or action.shape != env.batch_size:
         raise TypeError(
@@ -99,19 +99,19 @@ def fit(
     *,
     objectives: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Updates an agent from what a replay buffer holds, with no environment at hand.
+    """Trains an agent offline, from a replay buffer.
 
-    Encoder and options learn off-policy, so any data of the environment can be used. Every batch has the same
-    distribution: the one of the dataset.
+    Encoder and options learn off-policy, so any data of the environment can be used. All batches are sampled from the
+    same distribution, that of the dataset.
 
     Args:
         agent (Agent): it is trained in place.
         replay (ReplayBuffer): from :func:`~torchrl_dceo.data.make_replay_buffer`, filled or loaded.
-        num_updates (int): how many batches to learn from.
+        num_updates (int): the number of batches.
 
     Keyword Args:
-        objectives (sequence of str, optional): those of the agent's objectives that learn, e.g.
-            ``("laplacian", "reward", "option")`` for encoder and options alone. Default: all.
+        objectives (sequence of str, optional): the objectives to train, e.g.
+            ``("laplacian", "reward", "option")`` for encoder and options only. Default: all.
 
     Returns:
         The losses and their other outputs, averaged over the last tenth of the updates.

@@ -1,4 +1,4 @@
-"""What was learned, used again: agents from the directories of their runs, options as files without pickle."""
+"""Loads agents from run directories, and saves and loads options as files without pickle."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ __all__ = [
 
 
 def describe_network(network: Any) -> dict[str, Any]:
-    """Says in plain values how a network is built; not its weights.
+    """Describes the architecture of a network in plain values, without weights.
 
-    Knows the networks of :mod:`torchrl_dceo.modules.networks` and what is made of ``Linear``, ``ReLU``, ``Flatten``
-    and ``Sequential``. Any other network is only named.
+    Supports the networks of :mod:`torchrl_dceo.modules.networks` and modules of ``Linear``, ``ReLU``, ``Flatten``
+    and ``Sequential``. Of any other network only the class name is stored.
 
     Args:
         network (nn.Module): any network.
@@ -109,7 +109,7 @@ def _describe_conv_net(network: Any) -> dict[str, Any]:
 
 
 def build_network(spec: dict[str, Any]) -> nn.Module:
-    """Builds a network, with fresh weights, from the output of :func:`describe_network`."""
+    """Builds a network with new weights from the output of :func:`describe_network`."""
     kind, rest = spec["kind"], {key: value for key, value in spec.items() if key != "kind"}
     if kind == "Sequential":
         return nn.Sequential(*(build_network(layer) for layer in rest["layers"]))
@@ -132,14 +132,14 @@ _PRETRAINED = Path(__file__).parent / "pretrained"
 
 
 class OptionSet(NamedTuple):
-    """What :func:`load_options` returns.
+    """The result of :func:`load_options`.
 
     Attributes:
         options (OptionQValueActor): writes ``option_action_value`` ``[*, N, A]``; put it before an
             :class:`~torchrl_dceo.modules.OptionExplorationModule`.
         encoder (TensorDictModule or None): the representation f.
-        reward (EigenReward or None): the options' rewards, made from the encoder. Both are ``None`` for skills that do
-            not follow a representation.
+        reward (EigenReward or None): the options' rewards, computed from the encoder. Both are ``None`` for skills that
+            do not depend on a representation.
     """
 
     options: OptionQValueActor
@@ -156,17 +156,17 @@ def save_options(
 ) -> None:
     """Saves options, and the encoder that they follow, into a directory.
 
-    Raw tensors, and JSON that describes the networks, with a checksum for every file; see
+    Writes raw tensors, and JSON that describes the networks, with a checksum for every file; see
     :func:`~torchrl_dceo.data.persistence.save_state`.
 
     Args:
-        path (path-like): the directory; made if need be.
+        path (path-like): the directory; created if missing.
         options (Agent or OptionQValueActor): an agent with options (``dceo``, ``dceo_two_phase``, ``dco``, ``diayn``,
             ``cic``, or your own), whose encoder and reward are saved too, or the options themselves.
 
     Keyword Args:
-        encoder (TensorDictModule, optional): the representation f. Default: that of ``reward``.
-        reward (EigenReward, optional): the options' rewards. Default: that of the agent.
+        encoder (TensorDictModule, optional): the representation f. Default: the encoder of ``reward``.
+        reward (EigenReward, optional): the options' rewards. Default: the agent's.
 
     Examples:
         >>> import tempfile
@@ -244,17 +244,17 @@ def load_options(
     option_network: nn.Module | None = None,
     encoder_network: nn.Module | None = None,
 ) -> OptionSet:
-    """Loads what :func:`save_options` saved, ready to be used.
+    """Loads options saved with :func:`save_options`, or an option set of the package.
 
     Args:
         path (path-like): the directory, or the name of an option set of the package (:func:`list_options`).
-        env (EnvBase, optional): the environment they are for: refused with a clear message if its observations or
-            actions are not of the kind that the options know.
+        env (EnvBase, optional): the environment in which they will be used; raises an error if its observations or
+            actions do not fit the options.
 
     Keyword Args:
-        frozen (bool, optional): whether their weights take no gradient. Default: ``True``.
-        option_network, encoder_network (nn.Module, optional): networks of your own kind, to be filled with the saved
-            weights; only needed where :func:`~torchrl_dceo.training.option_io.describe_network` does not know them.
+        frozen (bool, optional): whether the weights require no gradient. Default: ``True``.
+        option_network, encoder_network (nn.Module, optional): your own networks, into which the weights are loaded;
+            needed if :func:`~torchrl_dceo.training.option_io.describe_network` does not support them.
     """
     path = _in_package(path)
     state = load_state(path)
@@ -288,7 +288,7 @@ def load_options(
 
 
 def list_options() -> list[str]:
-    """The names of the trained option sets that the package brings along, for :func:`load_options`.
+    """The names of the package's pretrained option sets, for :func:`load_options`.
 
     Examples:
         >>> from torchrl_dceo.training import list_options, load_options
@@ -301,7 +301,7 @@ def list_options() -> list[str]:
 
 
 def _in_package(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """The directory of an option set of the package, if there is no such directory here and a set of that name."""
+    """The given directory or, if it does not exist, that of the package's option set of this name."""
     named = isinstance(path, str) and path.isidentifier() and not os.path.exists(path)
     if not named:
         return path
@@ -334,7 +334,7 @@ def _check_env(options: OptionQValueActor, env: EnvBase) -> None:
     num_actions = int(env.action_spec_unbatched.space.n)
     if num_actions != options.num_actions:
         raise ValueError(
-            f"the options choose among {options.num_actions} actions, this environment has {num_actions}"
+            f"the options have {options.num_actions} actions, this environment has {num_actions}"
         )
     known = env.observation_spec
     missing = [key for key in options.in_keys if key not in known.keys(True, True)]
@@ -354,15 +354,15 @@ def _check_env(options: OptionQValueActor, env: EnvBase) -> None:
 
 
 class LearnedAgent(NamedTuple):
-    """What :func:`load_agent` returns.
+    """The result of :func:`load_agent`.
 
     Attributes:
         policy (TensorDictModuleBase): writes ``action``; explores unless the exploration type is deterministic.
         options (OptionQValueActor or None): the agent's options, if it has any.
-        encoder (TensorDictModule or None): the representation that they follow, if they do.
+        encoder (TensorDictModule or None): the representation of the options, if any.
         metadata (dict): the run's settings, as stored, and its ``frames``.
-        agent (Agent): all of it.
-        env (EnvBase): the environment, with what the policy needs of it.
+        agent (Agent): the complete agent.
+        env (EnvBase): the environment, with the transforms that the policy needs.
     """
 
     policy: Any
@@ -380,18 +380,18 @@ def load_agent(
     agent: Agent | None = None,
     **env_settings: Any,
 ) -> LearnedAgent:
-    """Loads what a run has learned from its directory: policy, options, encoder and settings.
+    """Loads a trained agent from the directory of its run: policy, options, encoder and settings.
 
     Args:
         run_dir (path-like): the directory of a run of :func:`~torchrl_dceo.training.train` or of the command line.
-        env (EnvBase or gymnasium.Env, optional): the environment to use it in. Default: built as the run built it, by
+        env (EnvBase or gymnasium.Env, optional): the environment in which to use it. Default: built as in the run, by
             :func:`~torchrl_dceo.envs.make_env`; a run that was started from Python with an environment of your own
             needs it.
 
     Keyword Args:
-        agent (Agent, optional): an agent built as the run's, to load the weights into; only needed for agents that
+        agent (Agent, optional): an agent built as in the run, into which the weights are loaded; needed for agents that
             :func:`~torchrl_dceo.agents.make_agent` cannot build again.
-        **env_settings: on top of those of the run: ``batch_size=20``, ``slip=0.0``, ``seed=1``.
+        **env_settings: settings that replace the run's: ``batch_size=20``, ``slip=0.0``, ``seed=1``.
 
     Examples:
         >>> import tempfile
@@ -415,13 +415,13 @@ def load_agent(
                 f"{run_dir} does not hold the environment of its run, which was started from Python: pass it, "
                 "load_agent(run_dir, env)"
             )
-        world = dict(settings["env"])
+        env_arguments = dict(settings["env"])
         if (made_from or {}).get("name") == "counts":
             env_settings.setdefault("visits", "counts")
-        env = make_env(world.pop("name"), **{**world, **env_settings})
+        env = make_env(env_arguments.pop("name"), **{**env_arguments, **env_settings})
     elif env_settings:
         raise ValueError(
-            f"{', '.join(env_settings)} are settings of an environment that is built here"
+            f"{', '.join(env_settings)} cannot be combined with env: set them where env is built"
         )
     env = prepare_env(env)
     if agent is None:
@@ -445,7 +445,7 @@ _FILE = "config.yaml"
 
 
 def store_settings(run_dir: Path, agent: Agent) -> None:
-    """Writes into the directory of a run how its agent was built, unless all its settings are there already."""
+    """Writes the agent's arguments into the directory of a run, unless all settings are there already."""
     path = run_dir / _FILE
     if agent.made_from is not None and not path.exists():
         text = yaml.safe_dump({"agent": plain_settings(agent.made_from)}, sort_keys=False)
@@ -453,7 +453,7 @@ def store_settings(run_dir: Path, agent: Agent) -> None:
 
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a file keeps them: one's own functions by their names.
+    """Converts settings for a file: functions become their names.
 
     Examples:
         >>> from torchrl_dceo.training.option_io import plain_settings
@@ -476,7 +476,7 @@ def _as_text(value: Any) -> Any:
 
 
 def read_settings(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings that a run was made from, of its ``config.yaml``, with references resolved.
+    """The settings of a run from its ``config.yaml``, with references resolved.
 
     Examples:
         >>> import pathlib, tempfile

@@ -1,4 +1,4 @@
-"""Measures of what was learned, taken at every evaluation, on environments whose states can be listed."""
+"""Metrics of the representation and the options, computed at every evaluation in environments with a state table."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torchrl.envs import EnvBase
 from torchrl_dceo.analysis import (
     cosine_similarity,
     exact_eigenfunctions,
+    find_table_env,
     followed_eigenfunctions,
     option_climb,
     reachable_states,
     save_analysis,
     state_values,
-    table_world,
 )
 from torchrl_dceo.analysis.diagnosis import Diagnosis, diagnose
 from torchrl_dceo.analysis.figures.birds_eye_figures import save_first_person
@@ -82,22 +82,22 @@ def option_actor(agent: Agent) -> OptionQValueActor | None:
 
 
 class SpectrumProbe:
-    r"""How close the representation is to the exact eigenfunctions, and how orthonormal.
+    r"""Similarity of the representation to the exact eigenfunctions, and its orthonormality.
 
-    Of the outputs that the options follow (and the constant one before them) it reports
+    For the outputs that the options follow (and the constant one before them) it reports
 
-    - ``cosine_similarity``: mean :math:`|\cos|` with the eigenfunctions of the uniformly random walk, all states
-      alike;
-    - ``subspace_similarity``: the same, with whole subspaces compared where an eigenvalue repeats;
-    - ``orthogonality_error``: :math:`\|E[f f^\top] - I\|`, the Frobenius norm, over the states as often as they were
-      visited;
+    - ``cosine_similarity``: mean :math:`|\cos|` with the eigenfunctions of the uniformly random walk, with uniform
+      state weights;
+    - ``subspace_similarity``: the same, comparing subspaces for repeated eigenvalues;
+    - ``orthogonality_error``: :math:`\|E[f f^\top] - I\|`, the Frobenius norm, with states weighted by
+      their visits;
     - ``feature_correlation``: the mean magnitude of the off-diagonal cosines of :math:`E[f f^\top]`: orthogonality
-      whatever the scale of f, for objectives that do not fix it.
+      independent of the scale of f, for objectives that do not fix it.
 
-    With Rayleigh-Ritz, whose functions keep their places, they are compared in the order of their own eigenvalues.
+    With Rayleigh-Ritz, whose functions keep their positions, they are compared in the order of their eigenvalues.
 
     Args:
-        max_states (int): larger environments are left out, as their exact spectrum takes too long. Default: 2000.
+        max_states (int): larger environments are skipped, because their exact spectrum takes too long. Default: 2000.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -112,22 +112,22 @@ class SpectrumProbe:
 
     def __init__(self, max_states: int = 2000) -> None:
         self.max_states = max_states
-        # The last environment's spectrum: environments that change have a new one.
+        # The last computed spectrum; a changed environment needs a new one.
         self._exact: tuple[Tensor, int, Tensor, Tensor] | None = None
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
         """Returns the row's further numbers."""
-        world, reward = table_world(trainer.env), eigen_reward(trainer.agent)
-        if world is None or reward is None or world.num_states > self.max_states:
+        table_env, reward = find_table_env(trainer.env), eigen_reward(trainer.agent)
+        if table_env is None or reward is None or table_env.num_states > self.max_states:
             return {}
-        learned = state_values(reward.encoder, world).double()[:, _ascending(reward)]
-        kept = reachable_states(world.next_state, world._starts).double()
+        learned = state_values(reward.encoder, table_env).double()[:, _ascending(reward)]
+        kept = reachable_states(table_env.next_state, table_env._starts).double()
         d = min(learned.shape[1], int(kept.sum()))
-        values, exact = self._spectrum(world, d, kept)
+        values, exact = self._spectrum(table_env, d, kept)
         similarity = cosine_similarity(learned[:, :d], exact, values, rho=kept)
-        # Beyond these no option looks. Cut only now: a repeated eigenvalue may lie across the end.
+        # The options use no others. Cut only here: a repeated eigenvalue may include functions beyond the end.
         used = min(d, reward.num_options + int(reward.skip_first))
-        error, correlation = _orthogonality(learned[:, :used], _visits(trainer, world, kept))
+        error, correlation = _orthogonality(learned[:, :used], _visits(trainer, table_env, kept))
         return {
             "cosine_similarity": float(similarity.cosines[:used].mean()),
             "subspace_similarity": float(similarity.subspace_cosines[:used].mean()),
@@ -135,16 +135,20 @@ class SpectrumProbe:
             "feature_correlation": correlation,
         }
 
-    def _spectrum(self, world: TableEnv, d: int, kept: Tensor) -> tuple[Tensor, Tensor]:
+    def _spectrum(self, table_env: TableEnv, d: int, kept: Tensor) -> tuple[Tensor, Tensor]:
         cached = self._exact
-        if cached is None or cached[1] != d or not torch.equal(cached[0], world.next_state):
-            cached = (world.next_state.clone(), d, *exact_eigenfunctions(world, d, rho=kept))
+        if cached is None or cached[1] != d or not torch.equal(cached[0], table_env.next_state):
+            cached = (
+                table_env.next_state.clone(),
+                d,
+                *exact_eigenfunctions(table_env, d, rho=kept),
+            )
             self._exact = cached
         return cached[2], cached[3]
 
 
 def _ascending(reward: EigenReward) -> Tensor | slice:
-    """The order of the learned functions' eigenvalues, where Ritz knows them; else as they are."""
+    """The learned functions' order by eigenvalue, if Ritz estimates them; else the given order."""
     for module in reward.encoder.modules():
         if isinstance(module, RayleighRitz) and module.solved:
             return module.eigenvalues.argsort()
@@ -154,12 +158,12 @@ def _ascending(reward: EigenReward) -> Tensor | slice:
 class OptionProbe:
     r"""How well the eigenoptions climb: see :func:`~torchrl_dceo.analysis.option_climb`.
 
-    - ``option_climb``: the share of the range of its eigenfunction that an option's greedy policy climbs, mean over
+    - ``option_climb``: the share of the eigenfunction's range that an option's greedy policy climbs, mean over
       options and states; ``option_climb_1``, … for each option;
-    - ``option_climb_start``: the same from the starts of the environment (left out where no option has anything to
-      climb from there);
-    - ``option_climb_best``: the same for the highest state on the way, so that a policy that passes the top and
-      leaves it shows;
+    - ``option_climb_start``: the same from the starts of the environment (without options that are already at their
+      maximum there);
+    - ``option_climb_best``: the same for the highest state on the path, which differs if a policy passes the maximum
+      without staying there;
     - ``option_return``: the undiscounted return :math:`f_i(\text{end}) - f_i(s)`, mean over options and states.
 
     Examples:
@@ -176,16 +180,16 @@ class OptionProbe:
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
         """Returns the row's further numbers."""
-        world, reward = table_world(trainer.env), eigen_reward(trainer.agent)
+        table_env, reward = find_table_env(trainer.env), eigen_reward(trainer.agent)
         options = option_actor(trainer.agent)
-        if world is None or reward is None or options is None:
+        if table_env is None or reward is None or options is None:
             return {}
-        followed = followed_eigenfunctions(reward, state_values(reward.encoder, world))
-        climb = option_climb(state_values(options, world), followed, world.next_state)
+        followed = followed_eigenfunctions(reward, state_values(reward.encoder, table_env))
+        climb = option_climb(state_values(options, table_env), followed, table_env.next_state)
         each = climb.mean()
         row = {
             "option_climb": each.nanmean(),
-            "option_climb_start": climb.at(world._starts).nanmean(),
+            "option_climb_start": climb.at(table_env._starts).nanmean(),
             "option_climb_best": climb.best_score.nanmean(0).nanmean(),
             "option_return": climb.gain.mean(),
             **{f"option_climb_{i}": value for i, value in enumerate(each, start=1)},
@@ -194,12 +198,12 @@ class OptionProbe:
 
 
 class SkillProbe:
-    r"""How much of their own reward the skills of DIAYN and CIC get.
+    r"""The return of the skills of DIAYN and CIC.
 
     - ``option_return``: the sum of :math:`\log q(z|s') - \log p(z)` over as many steps as an option lasts on average,
-      along the greedy policy of skill z, without slips; mean over skills and states. Chance is 0, and with N skills
-      that are told apart perfectly it is D log N. For CIC, q is that of the contrastive scores of the transition
-      (s, s'), and the entropy of the particles, the same for all skills, is left out.
+      along the greedy policy of skill z, without slips; mean over skills and states. Chance is 0, and with N perfectly
+      distinguished skills it is D log N. For CIC, q is that of the contrastive scores of the transition
+      (s, s'), and the particle entropy, which is the same for all skills, is not included.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -215,16 +219,18 @@ class SkillProbe:
 
     def __call__(self, trainer: Trainer) -> dict[str, float]:
         """Returns the row's further numbers."""
-        world, options = table_world(trainer.env), option_actor(trainer.agent)
+        table_env, options = find_table_env(trainer.env), option_actor(trainer.agent)
         rewards = [
             m for m in trainer.agent.objectives.values() if isinstance(m, DIAYNReward | CICReward)
         ]
         explorer = trainer.agent.explorer
-        if world is None or options is None or not rewards:
+        if table_env is None or options is None or not rewards:
             return {}
         assert isinstance(explorer, OptionExplorationModule)
-        following = world.next_state.gather(1, state_values(options, world).argmax(-1))  # [S, N]
-        reward = _step_rewards(rewards[0], world, following)
+        following = table_env.next_state.gather(
+            1, state_values(options, table_env).argmax(-1)
+        )  # [S, N]
+        reward = _step_rewards(rewards[0], table_env, following)
         state = torch.arange(len(following), device=following.device).unsqueeze(-1)
         state = state.expand_as(following)
         total = torch.zeros_like(reward)
@@ -235,12 +241,14 @@ class SkillProbe:
 
 
 @torch.no_grad()
-def _step_rewards(reward: DIAYNReward | CICReward, world: TableEnv, following: Tensor) -> Tensor:
-    """What skill z gets in each state for the step to ``following[s, z]``: ``[S, N]``."""
+def _step_rewards(
+    reward: DIAYNReward | CICReward, table_env: TableEnv, following: Tensor
+) -> Tensor:
+    """The reward of skill z in each state for the step to ``following[s, z]``: ``[S, N]``."""
     if isinstance(reward, DIAYNReward):
-        logits = state_values(reward.discriminator, world)
+        logits = state_values(reward.discriminator, table_env)
         return (logits.log_softmax(-1) + math.log(logits.shape[-1])).gather(0, following)
-    features = state_values(reward.encoder, world)
+    features = state_values(reward.encoder, table_env)
     columns = [
         reward.skill_reward(reward.scores(features, features[following[:, z]]))[:, z]
         for z in range(following.shape[1])
@@ -251,7 +259,7 @@ def _step_rewards(reward: DIAYNReward | CICReward, world: TableEnv, following: T
 def diagnose_run(
     run_dir: str | os.PathLike[str], env: EnvBase | None = None, **settings: Any
 ) -> Diagnosis:
-    """Diagnoses what a run has learned, from its newest checkpoint: see :func:`~torchrl_dceo.analysis.diagnose`.
+    """Diagnoses the options of a run, from its newest checkpoint: see :func:`~torchrl_dceo.analysis.diagnose`.
 
     Args:
         run_dir (path-like): the directory of a run in a grid or the cube, of an agent whose options follow
@@ -276,10 +284,10 @@ def diagnose_run(
         93
     """
     learned = load_agent(run_dir, env)
-    agent, world = learned.agent, table_world(learned.env)
+    agent, table_env = learned.agent, find_table_env(learned.env)
     reward, options = eigen_reward(agent), option_actor(agent)
     name = learned.metadata.get("agent", {}).get("name", "this agent")
-    if world is None:
+    if table_env is None:
         raise ValueError(
             f"{run_dir}: only grids and the cube, whose states are a table, can be diagnosed"
         )
@@ -287,18 +295,18 @@ def diagnose_run(
         raise ValueError(
             f"{run_dir}: {name} has no options that follow eigenfunctions: diagnose a run of dceo"
         )
-    visits = _visits_in_checkpoint(Path(run_dir), world.num_states)
+    visits = _visits_in_checkpoint(Path(run_dir), table_env.num_states)
     if visits is None:
         raise ValueError(
             f"{run_dir}: its checkpoint counts no visits: train with make_env(…, visits='counts')"
         )
     assert isinstance(agent.explorer, OptionExplorationModule)
     return diagnose(
-        world,
+        table_env,
         agent.explorer,
         reward,
-        state_values(reward.encoder, world),
-        state_values(options, world),
+        state_values(reward.encoder, table_env),
+        state_values(options, table_env),
         visits,
         reward_free=agent.phases[0].reward_free,
         **settings,
@@ -306,7 +314,7 @@ def diagnose_run(
 
 
 def _visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
-    """How often each state was visited in training, discovery included."""
+    """The visits of each state in training, discovery included."""
     envs = Checkpoints(run_dir / "checkpoints").load_latest()["envs"]
     tables = [
         table
@@ -319,13 +327,13 @@ def _visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
 
 
 def save_run_analysis(trainer: Trainer, run_dir: Path) -> Path:
-    """Stores what the images of a run are drawn from; see :func:`~torchrl_dceo.analysis.save_analysis`.
+    """Stores the data for the figures of a run; see :func:`~torchrl_dceo.analysis.save_analysis`.
 
     The visits are those of training, discovery included. In a first-person environment the top view and a video of an
     option are stored too, see :func:`~torchrl_dceo.analysis.figures.birds_eye_figures.save_first_person`.
 
     Args:
-        trainer (Trainer): whose run is over, or at any moment of it.
+        trainer (Trainer): the trainer, during or after its run.
         run_dir (Path): the run's directory.
 
     Returns:
@@ -353,13 +361,13 @@ def _count_tables(trainer: Trainer) -> Iterator[Tensor]:
     seen = set()
     for env in (trainer.env, trainer.discovery_env):
         counts = None if env is None else find_transform(env, StateCounts)
-        # Environments may count in one table, which must not count twice.
+        # Environments may share one table, which must be added only once.
         if counts is not None and counts.counts.data_ptr() not in seen:
             seen.add(counts.counts.data_ptr())
             yield counts.counts
 
 
-def _visits(trainer: Trainer, world: TableEnv, otherwise: Tensor) -> Tensor:
+def _visits(trainer: Trainer, table_env: TableEnv, otherwise: Tensor) -> Tensor:
     tables = [table for table in _count_tables(trainer) if int(table.sum())]
     return torch.stack(tables).sum(0).double() if tables else otherwise
 

@@ -1,4 +1,4 @@
-"""``train``: an agent, an environment and a number of frames; from plain Python all that the command line does."""
+"""``train``: trains an agent from Python, with all features of the command line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from torchrl_dceo.training.trainer import Probe, Trainer
 __all__ = ["check_task", "complete", "make_trainer", "train", "warnings_of"]
 
 _log = logging.getLogger(__name__)
-# Between the seeds of a run's environments.
+# The distance between the seeds of a run's environments.
 _EVALUATION, _DISCOVERY = 10_000, 20_000
 
 
@@ -55,7 +55,7 @@ def train(
 ) -> dict[str, float]:
     """Trains an agent; returns the last row of its log.
 
-    It does what ``dceo train`` does: with an environment of :func:`~torchrl_dceo.envs.make_env` the agent is evaluated,
+    Like ``dceo train``: with an environment of :func:`~torchrl_dceo.envs.make_env` the agent is evaluated,
     its options are measured, and the run directory gets the settings (``config.yaml``) and, at the end, the figures.
     Each can resume the other's runs.
 
@@ -64,19 +64,19 @@ def train(
         env (EnvBase): the environment; batched or not.
 
     Keyword Args:
-        run_dir (path-like, optional): where log (``progress.csv``) and checkpoints go; nothing is written without it.
-        resume (bool or "auto", optional): ``True`` resumes the run in ``run_dir``: build agent and environments as it
-            did; ``"auto"`` does so if there is one, and starts it otherwise. Default: ``False``: a directory that
-            holds a run is refused.
+        run_dir (path-like, optional): directory of log (``progress.csv``) and checkpoints. Default: none are written.
+        resume (bool or "auto", optional): ``True`` resumes the run in ``run_dir``: build agent and environments as
+            before; ``"auto"`` resumes a run if there is one, and starts one otherwise. Default: ``False``: a directory
+            with a run raises an error.
         settings (mapping, optional): whatever else the run was made from; a resumed run must have the same.
-        draw (bool, optional): whether the figures of the run are drawn at its end. Default: ``True``.
+        draw (bool, optional): draw the figures of the run at its end. Default: ``True``.
         **config: arguments of :func:`make_trainer` (``eval_env``, ``eval_episodes``, ``discovery_env``, ``probes``,
             ``logger``, ``worker_env``) and fields of :class:`~torchrl_dceo.training.TrainConfig` (``total_frames``,
             ``update_period``, ``eval_period``, ``checkpoint_period``, …) and of
             :class:`~torchrl_dceo.training.CollectorConfig` (``collector``, ``num_workers``, …).
 
-    Networks and exploration draw from torch's global generator: with ``torch.manual_seed`` before the agent is built
-    and seeded environments, the same run gives the same numbers, bit for bit, also if it is interrupted and resumed.
+    Networks and exploration use torch's global generator: with ``torch.manual_seed`` before the agent is built
+    and seeded environments, a run is reproducible bit for bit, also if it is interrupted and resumed.
 
     Examples:
         >>> import tempfile, torch
@@ -100,7 +100,7 @@ def train(
         raise ValueError(f"resume must be True, False or 'auto', got {resume!r}")
     path = None if run_dir is None else Path(run_dir) / "config.yaml"
     if resume and path is not None and path.is_file() and config.get("replay_capacity") is None:
-        # Room for the whole run was made when it was started: a later end does not change it.
+        # The capacity was computed at the start of the run; a later end does not change it.
         config["replay_capacity"] = load_settings(path).get("replay_capacity")
     trainer = make_trainer(agent, env, run_dir=run_dir, settings=settings, **config)
     return complete(trainer, _stored(trainer, config), resume=resume, draw=draw)
@@ -121,10 +121,10 @@ def make_trainer(
     worker_env: WorkerEnv | None = None,
     **config: Any,
 ) -> Trainer:
-    """The trainer of a run, with all that can be derived from an environment of :func:`~torchrl_dceo.envs.make_env`.
+    """Builds the trainer of a run; for environments of :func:`~torchrl_dceo.envs.make_env`, with sensible defaults.
 
     Args:
-        agent (Agent): how it acts and what it learns.
+        agent (Agent): the agent.
         env (EnvBase): the environment; batched or not.
 
     Keyword Args:
@@ -133,13 +133,13 @@ def make_trainer(
         eval_episodes (int, optional): 0 for no evaluation. Default: 20.
         discovery_env (EnvBase, optional): the environment without reward, for agents that discover options first.
             Default: one like ``env``.
-        run_dir (path-like, optional): where log and checkpoints go; nothing is written without it.
+        run_dir (path-like, optional): directory of log and checkpoints. Default: none are written.
         settings (mapping, optional): whatever else the run was made from; a resumed run must have the same.
-        probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
-            Default: how good the representation, the options and the skills are, where that can be measured.
-        logger (str, optional): ``"tensorboard"`` or ``"wandb"`` sends the rows there as well, by TorchRL's logger. The
-            CSV file is written anyway. Default: ``"csv"``.
-        logger_settings (mapping, optional): of that logger.
+        probes (sequence of callables, optional): ``probe(trainer)`` returns further log columns at each evaluation.
+            Default: the quality of representation, options and skills, in environments with a state table.
+        logger (str, optional): ``"tensorboard"`` or ``"wandb"`` also sends the rows to TorchRL's logger. The
+            CSV file is always written. Default: ``"csv"``.
+        logger_settings (mapping, optional): the arguments of the logger.
         worker_env (callable, optional): builds the environments of a worker, with ``collector="multi_sync"``,
             ``"multi_async"`` or ``"ray"``. It is called with ``batch_size=…``, ``seed=…`` and, where options are
             discovered first, ``coverage=True``. Default: environments like ``env``.
@@ -200,11 +200,11 @@ def complete(
     resume: bool | Literal["auto"] = False,
     draw: bool = True,
 ) -> dict[str, float]:
-    """Runs a trainer to its end, from where it was if it is resumed; returns the last row of the log.
+    """Runs or resumes a trainer to its end; returns the last row of the log.
 
     Args:
         trainer (Trainer): from :func:`make_trainer`.
-        stored (mapping): what goes into ``config.yaml``: plain values.
+        stored (mapping): the content of ``config.yaml``, plain values.
 
     Keyword Args:
         resume, draw: as in :func:`train`.
@@ -215,7 +215,7 @@ def complete(
             trainer.resume()
         elif run_dir is not None and not trainer.holds_a_run:
             run_dir.mkdir(parents=True, exist_ok=True)
-            # The capacity in numbers: a run that is resumed with a later end keeps the replay it has.
+            # The capacity as a number: a run that is resumed with a later end keeps its replay buffer.
             text = {**stored, "replay_capacity": trainer.replay_capacity}
             (run_dir / "config.yaml").write_text(yaml.safe_dump(text, sort_keys=False))
         row = trainer.run()
@@ -233,7 +233,7 @@ def complete(
 
 
 def _stored(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run that was started from Python, as the command line has them."""
+    """The settings of a run started from Python, in the format of the command line."""
     agent, env = trainer.agent, trainer.env
     names = {field.name for field in dataclasses.fields(CollectorConfig)}
     recipe = env_recipe(env)
@@ -253,7 +253,7 @@ def _stored(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet_torchrl() -> Iterator[None]:
-    """TorchRL reports the size of a storage in the middle of the progress line."""
+    """Silences TorchRL's report of the storage size, which would interrupt the progress line."""
     logger = logging.getLogger("torchrl")
     before = logger.level
     logger.setLevel(max(before, logging.WARNING))
@@ -264,7 +264,7 @@ def _quiet_torchrl() -> Iterator[None]:
 
 
 def check_task(env: EnvBase) -> None:
-    """Refuses a map without a goal where a reward is expected.
+    """Raises an error for a map without a goal if a reward is expected.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -292,7 +292,7 @@ def _innermost(env: EnvBase) -> EnvBase:
 
 
 def warnings_of(trainer: Trainer) -> list[str]:
-    """Warnings about settings that will probably not work, with the numbers, before training starts.
+    """Warnings about settings that will probably not work, before training starts.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -340,7 +340,7 @@ def warnings_of(trainer: Trainer) -> list[str]:
 
 
 def _memory_of_replay(trainer: Trainer) -> list[str]:
-    """A sentence if the observations of a full replay do not fit into this machine's memory."""
+    """A warning if the observations of a full replay buffer do not fit into this machine's memory."""
     key = observation_key(trainer.env)
     spec, stack = trainer.env.observation_spec[key], frame_stack_of(trainer.env, key)
     numbers = spec.shape[len(trainer.env.batch_size) :].numel() // (1 if stack is None else stack.N)
@@ -355,6 +355,6 @@ def _memory_of_replay(trainer: Trainer) -> list[str]:
 
 
 def _last_sizes(module: nn.Module) -> int | None:
-    """The features that the last linear layer reads."""
+    """The input features of the last linear layer."""
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     return layers[-1].in_features if layers else None

@@ -50,22 +50,22 @@ class Trainer(Resumable):
     """Trains any :class:`~torchrl_dceo.training.Agent` on any environment; see :func:`~torchrl_dceo.training.train`.
 
     Args:
-        agent (Agent): how it acts and what it learns.
+        agent (Agent): the agent.
         env (EnvBase): the environment; batched or not.
-        config (TrainConfig): how long and how often.
+        config (TrainConfig): the settings of training.
 
     Keyword Args:
         eval_env (EnvBase, optional): a batch of environments for greedy evaluation, one episode each.
         discovery_env (EnvBase, optional): the environment without reward, for agents that have such a phase.
-        run_dir (path-like, optional): where log and checkpoints go; nothing is written without it.
-        settings (mapping, optional): what the run was made from, e.g. a recipe's config: kept with the checkpoints
-            and compared when the run is resumed, besides all that is known of agent and environments.
-        probes (sequence of callables, optional): ``probe(trainer)`` returns further numbers at each evaluation.
-        logs (sequence of Log, optional): get each row as well, by ``write(row)``, after the CSV file.
+        run_dir (path-like, optional): directory of log and checkpoints. Default: none are written.
+        settings (mapping, optional): settings of the run, e.g. a recipe's config: stored with the checkpoints
+            and compared when the run is resumed, like the descriptions of agent and environments.
+        probes (sequence of callables, optional): ``probe(trainer)`` returns further log columns at each evaluation.
+        logs (sequence of Log, optional): further logs, which also get each row (``write(row)``).
         collection (CollectorConfig, optional): how transitions are collected. Default: this process.
         worker_env (callable, optional): builds the environments of a worker, ``worker_env(batch_size=…, seed=…)``, and
-            with ``coverage=True`` those without reward: ``functools.partial(make_env, "NineRooms")``, say. Needed with
-            workers; the other environments are then never stepped, and stand for the workers'.
+            with ``coverage=True`` those without reward: ``functools.partial(make_env, "NineRooms")``. Required with
+            workers; ``env`` and ``discovery_env`` are then never stepped.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Trainer(Resumable):
                 "stop_after_solved would end the run before the environment changes: leave it out"
             )
         if collection is not None and collection.uses_workers:
-            # Or an error, before anything is started.
+            # Raises errors before anything is started.
             collection.envs_per_worker(max(1, prepare_env(env).batch_size.numel()))
         self.agent = agent
         self.config = config
@@ -104,7 +104,7 @@ class Trainer(Resumable):
         self.unevaluated: dict[str, float] | None = None
         self.best_return: float | None = None
         self.settings = {} if settings is None else dict(settings)
-        # What is returned is used: an environment without transforms gets a new object around it.
+        # The returned environment is used: one without transforms is wrapped in a new object.
         self.env = with_transforms(prepare_env(env), agent.transforms)
         self.eval_env, self.discovery_env = (
             None if other is None else with_transforms(prepare_env(other), agent.transforms)
@@ -112,7 +112,7 @@ class Trainer(Resumable):
         )
         check_policy(agent, self.env)
         if self.discovery_env is not None:
-            # Discovery comes before any change of the environment.
+            # Discovery happens before any change of the environment.
             follow_map(self.discovery_env, self.env)
         self.replay = agent.replay.make(
             self.env,
@@ -140,20 +140,20 @@ class Trainer(Resumable):
 
     @property
     def replay_capacity(self) -> int:
-        """Rows of the replay buffer: as configured, or room for the whole run."""
+        """Rows of the replay buffer: as configured, or enough for the whole run."""
         if self.config.replay_capacity is not None:
             return self.config.replay_capacity
         streams = max(1, self.env.batch_size.numel())
-        # The last batch may pass the end. Rows that stay empty, as most do with long episodes, cost no memory.
+        # The last batch may exceed the end. Rows that stay empty, as most do with long episodes, need no memory.
         return rows_for(self.config.total_frames + 1000, num_streams=streams, frame_stack=16)
 
     @property
     def phase(self) -> Phase:
-        """The stretch of the run that is on."""
+        """The current phase of the run."""
         return self.agent.phases[self.counters.phase]
 
     @property
-    def world(self) -> EnvBase:
+    def current_env(self) -> EnvBase:
         """The environment of the current phase."""
         if self.phase.reward_free:
             assert self.discovery_env is not None
@@ -162,7 +162,7 @@ class Trainer(Resumable):
 
     @property
     def coverage(self) -> int | None:
-        """Distinct states visited so far in training, if the environment counts them."""
+        """The number of distinct states visited in training, if the environment counts them."""
         counts = [
             find_transform(env, StateCounts)
             for env in (self.env, self.discovery_env)
@@ -174,7 +174,7 @@ class Trainer(Resumable):
     def run(self) -> dict[str, float]:
         """Trains to the end; returns the last row of the log.
 
-        SIGTERM and SIGINT save a checkpoint first, where there is a run directory.
+        SIGTERM and SIGINT save a checkpoint first, if there is a run directory.
 
         Raises:
             RunError: if the run cannot continue.
@@ -205,7 +205,7 @@ class Trainer(Resumable):
         self._started = True
 
     def _explain(self, error: Exception) -> None:
-        """Raises the cause of an error, if it is a signal or a number that is not finite."""
+        """Raises the cause of an error, if it is a signal or a non-finite number."""
         if isinstance(error, RunError) and self._interruption.received is None:
             return
         if self._interruption.received is not None:
@@ -215,12 +215,12 @@ class Trainer(Resumable):
             if dead is not None:
                 raise RunError(f"{dead}: resume the run") from error
         counters = self.counters
-        # An index made of NaN, say.
+        # E.g. an index computed from NaN.
         self._guard.check_updates(self.metrics.first_non_finite(), counters.updates)
         self._guard.check_weights(counters.updates)
 
     def _interrupted(self) -> RunInterrupted:
-        """Saves, unless this very moment is saved."""
+        """Saves a checkpoint, unless there is one of this step."""
         received, frames = self._interruption.received, self.counters.frames
         assert received is not None and self.checkpoints is not None
         if frames not in self.checkpoints.steps():
@@ -232,7 +232,7 @@ class Trainer(Resumable):
         )
 
     def close(self) -> None:
-        """Stops collecting and lets others write into the run directory; the environments stay open."""
+        """Stops collecting and releases the run directory; the environments stay open."""
         self._collection.close()
         for log in self.logs:
             log.close()
@@ -260,7 +260,7 @@ class Trainer(Resumable):
                 self.counters.seconds = before + time.monotonic() - began
                 self._report(bar)
                 if self._interruption.received is not None:
-                    # Before the collection is stopped: the step that is about to be taken is saved too.
+                    # Before the collection is stopped, so that the input of the next step is saved too.
                     raise self._interrupted()
                 if self._phase_is_over() or self._is_over:
                     break
@@ -272,7 +272,7 @@ class Trainer(Resumable):
     def _collect(self) -> Iterator[Batch]:
         resumed = None if self._carrier is None else self._surroundings()
         self._collection.start(
-            self.world, reward_free=self.phase.reward_free, frames=self.counters.frames
+            self.current_env, reward_free=self.phase.reward_free, frames=self.counters.frames
         )
         if resumed is not None:
             # The new collector has reset its environment and called its policy once: a resumed run undoes
@@ -284,7 +284,7 @@ class Trainer(Resumable):
         return iter(self._collection)
 
     def _take(self, data: TensorDictBase, streams: Sequence[int] | None) -> None:
-        """One batch of frames: stored, and learned from."""
+        """Stores one batch of frames and makes its updates."""
         counters, frames = self.counters, data.numel()
         self._guard.check_batch(data, counters.frames, streams)
         self.replay.extend(data, streams=streams)
@@ -294,8 +294,8 @@ class Trainer(Resumable):
         self._batch_frames = frames
         counters.frames += frames
         counters.phase_frames += frames
-        # A step can be sampled once the next one of its environment is there: with more environments than
-        # learning_starts the first batch may hold none, and the updates that it has earned are not made.
+        # A step can be sampled once the next step of its environment is stored: with more environments than
+        # learning_starts the first batch may have none, and its updates are skipped.
         due = self._updates_due() - updates_before if len(self.replay) else 0
         for outputs in self.agent.updates(self.replay, self.phase, due):
             self.metrics.updated(outputs)
@@ -303,7 +303,7 @@ class Trainer(Resumable):
         self._collection.learned(counters.frames)
 
     def _updates_due(self) -> int:
-        """How many updates the frames of this phase have earned."""
+        """The number of updates due for the frames of this phase."""
         return (
             max(0, self.counters.phase_frames - self.config.learning_starts)
             // self.config.update_period
@@ -315,7 +315,7 @@ class Trainer(Resumable):
 
     @property
     def _is_solved(self) -> bool:
-        """Whether the run ends before its time, see :class:`~torchrl_dceo.training.TrainConfig`."""
+        """Whether the run ends early, see :class:`~torchrl_dceo.training.TrainConfig`."""
         enough = self.config.stop_after_solved
         return enough is not None and self.counters.solved >= enough
 
@@ -344,7 +344,7 @@ class Trainer(Resumable):
         self._show(bar)
 
     def _keep_best(self) -> None:
-        """Saves the state at an evaluation that is better than all before it."""
+        """Saves the state if this evaluation is the best so far."""
         if not self.config.keep_best or self.unevaluated is not None:
             return
         evaluated = self.last_row.get("eval_return")
@@ -374,7 +374,7 @@ class Trainer(Resumable):
         }
         if self.coverage is not None:
             row["coverage"] = self.coverage
-        record = find_transform(self.world, RowTransform)
+        record = find_transform(self.current_env, RowTransform)
         if record is not None:
             row |= record.row()
         index = current_map(self.env)
@@ -393,7 +393,7 @@ class Trainer(Resumable):
             log.write(row)
 
     def _check_finite(self) -> None:
-        """Before a row is written or a checkpoint is saved: both hold finite numbers only."""
+        """Checks that all numbers are finite, before a row is written or a checkpoint is saved."""
         found = self.metrics.non_finite or self.metrics.first_non_finite()
         self._guard.check_updates(found, self.counters.updates)
         self._guard.check_weights(self.counters.updates)
@@ -402,7 +402,7 @@ class Trainer(Resumable):
         row = {}
         if self.eval_env is not None:
             follow_map(self.eval_env, self.env)
-            # A generator of its own for each evaluation: training is the same whatever is evaluated, and there is
+            # A separate generator for each evaluation: training does not depend on evaluations, and there is
             # nothing to save.
             seed = ((self.config.seed << 32) + self.counters.frames) % 2**63
             generator = torch.Generator().manual_seed(seed)
@@ -416,7 +416,7 @@ class Trainer(Resumable):
         return row
 
     def _evaluate_end(self) -> None:
-        """Evaluates the last row too. The last checkpoint is from before: a later end would not have evaluated here."""
+        """Evaluates at the last row too; the last checkpoint is from before, as with a later end."""
         if self.unevaluated is None:
             return
         row = {**self.unevaluated, **self._evaluation()}
@@ -427,10 +427,10 @@ class Trainer(Resumable):
 
 @torch.no_grad()
 def check_policy(agent: Agent, env: EnvBase) -> None:
-    """Refuses an agent that was built for other observations, before anything is collected.
+    """Raises an error for an agent that was built for other observations, before anything is collected.
 
     Args:
-        agent (Agent): whose policy is called once, without a random draw.
+        agent (Agent): its policy is called once, without random numbers.
         env (EnvBase): with all transforms that the policy needs.
     """
     parameters = next(agent.policy.parameters(), None)

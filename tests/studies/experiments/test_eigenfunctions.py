@@ -92,7 +92,7 @@ def test_the_key_and_the_wall_are_bottlenecks(tmp_path):
         rows = list(csv.DictReader(file))
     # Only the exact functions: two steps of learning show nothing.
     apart = {
-        (row["world"], row["function"], row["after"]): float(row["auc"])
+        (row["environment"], row["function"], row["after"]): float(row["auc"])
         for row in rows
         if row["kind"] == "exact"
     }
@@ -104,7 +104,7 @@ def test_the_key_and_the_wall_are_bottlenecks(tmp_path):
     for name in ("EscapeRoom", "ObstructedKey"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
         states = (tmp_path / f"{name}.csv").read_text().splitlines()[1:]
-        assert len(states) == int(next(row["states"] for row in rows if row["world"] == name))
+        assert len(states) == int(next(row["states"] for row in rows if row["environment"] == name))
 
 
 def test_the_evolution_has_six_moments(tmp_path):

@@ -127,7 +127,7 @@ def test_the_measure_of_the_data_is_that_of_what_is_learned():
         )  # fmt: skip
         result = learn_representation(config)
         expected = pair_eigenfunctions(
-            *collect_pairs(result.world, 40_000, starts="one", episode_steps=60),
+            *collect_pairs(result.env, 40_000, starts="one", episode_steps=60),
             15, 3, measure=measure,
         )  # fmt: skip
         similarity = cosine_similarity(result.learned, expected.eigenfunctions, rho=expected.rho)

@@ -97,7 +97,7 @@ def test_the_settings_are_those_that_the_search_found(study, name):
     rows = read_rows(RESULTS / name / "search.csv")
     for env, methods in study.found.items():
         for method, found in methods.items():
-            own = [row for row in rows if (row["world"], row["method"]) == (env, method)]
+            own = [row for row in rows if (row["environment"], row["method"]) == (env, method)]
             best = max(own, key=lambda row: float(row["score_mean"]))
             assert all(float(best[key]) == value for key, value in found.items())
 

@@ -1,4 +1,4 @@
-"""A small made-up study: two worlds, of which one changes, three agents, two seeds, and what they learned."""
+"""A small made-up study: two environments, of which one changes, three agents, two seeds, and what they learned."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def study(tmp_path_factory):
     """The folder of the study, and its run directories."""
     root = tmp_path_factory.mktemp("report")
     folder, runs = root / "results", {}
-    for world, changes in (("NineRooms", False), ("GoalSwitch", True)):
+    for environment, changes in (("NineRooms", False), ("GoalSwitch", True)):
         for agent in FINAL:
             for seed in (0, 1):
-                path = folder / world / agent / f"seed_{seed}.csv"
+                path = folder / environment / agent / f"seed_{seed}.csv"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(log(agent, seed, changes))
                 if agent != "dceo_two_phase" and seed == 0:
-                    run = root / "runs" / f"{world}_{agent}_{seed}"
-                    runs[world, agent, seed] = save_run(run)
+                    run = root / "runs" / f"{environment}_{agent}_{seed}"
+                    runs[environment, agent, seed] = save_run(run)
                     (run / "progress.csv").write_text(path.read_text())
     config = "agent: {name: dceo}\nseed: 0\ntotal_frames: 10000\nnote: <b>&</b>\n"
     (folder / "NineRooms" / "dceo" / "config.yaml").write_text(config)

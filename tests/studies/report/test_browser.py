@@ -123,7 +123,7 @@ def test_interval_spread_and_single_seeds(tab):
     assert curves(tab, kind="band") == []
 
 
-def test_worlds(tab):
+def test_environments(tab):
     assert "GoalSwitch" in tab.locator("#curve-chart svg").get_attribute("aria-label")
     assert tab.locator("#curve-chart .mark").count() == 1
     tab.locator("#curve-controls").get_by_label("NineRooms").check()
@@ -153,7 +153,7 @@ def test_values_are_read_by_pointer_and_by_keys(tab):
     assert not readout.is_visible()
 
 
-def test_profiles_have_worlds_and_scores(tab):
+def test_profiles_have_environments_and_scores(tab):
     label = tab.locator("#profile-chart svg")
     assert "all environments" in label.get_attribute("aria-label")
     tab.locator("#profile-controls").get_by_label("NineRooms").check()
@@ -201,7 +201,7 @@ def test_scheme_and_copy(open_page, page):
 def test_names_cannot_become_markup(open_page, tmp_path):
     name = "<img src=x onerror=alert(1)>"
     for agent in (name, "dceo", "a`${alert(2)}"):
-        folder = tmp_path / "<b>World" / agent
+        folder = tmp_path / "<b>Environment" / agent
         folder.mkdir(parents=True)
         for seed in (0, 1):
             (folder / f"seed_{seed}.csv").write_text("frames,eval_return\n100,0.5\n200,1.0\n")

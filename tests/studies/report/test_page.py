@@ -40,8 +40,8 @@ def test_the_table_has_intervals_spread_frames_coverage_and_who_beats_whom(page)
     text = re.sub(r"<svg.*?</svg>", "", page.read_text(), flags=re.DOTALL)
     rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", text, re.DOTALL)
     cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", rows[3])]
-    world = read_numbers(page.parent, 50).summaries[3]
-    assert (world.world, world.agent) == ("NineRooms", "dceo")
+    environment = read_numbers(page.parent, 50).summaries[3]
+    assert (environment.environment, environment.agent) == ("NineRooms", "dceo")
     # Its seeds end at 1.0 and 0.9.
     assert cells[:4] == ["2", "0.95 [0.90, 1.00]", "", "0.95 ± 0.07"]
     assert cells[5] == "1.5k (2/2)" and cells[6] == "10 [10, 11]" and cells[7].endswith("%")
@@ -49,7 +49,7 @@ def test_the_table_has_intervals_spread_frames_coverage_and_who_beats_whom(page)
 
 def test_the_data_of_the_charts(page):
     data = data_of(page.read_text())
-    assert data["worlds"] == ["GoalSwitch", "NineRooms"]
+    assert data["environments"] == ["GoalSwitch", "NineRooms"]
     assert data["agents"] == ["dceo", "dceo_two_phase", "ddqn"]
     curve = data["curves"]["NineRooms"]["eval_return"]
     assert curve["grid"] == [1000 * i for i in range(1, 11)]
@@ -62,10 +62,10 @@ def test_the_data_of_the_charts(page):
     assert list(data["curves"]["NineRooms"]["option_climb"]["agents"]) == ["dceo", "dceo_two_phase"]
     assert data["marks"]["GoalSwitch"]["switches"] == [5000]
     assert data["marks"]["NineRooms"] == {"switches": [], "discovery": {"dceo_two_phase": 4000}}
-    by_score = {one["key"]: one["worlds"] for one in data["profiles"]}
+    by_score = {one["key"]: one["environments"] for one in data["profiles"]}
     assert by_score["final"]["NineRooms"]["levels"] == [0, 0.225, 0.25, 0.72, 0.8, 0.9, 1]
     assert by_score["final"]["NineRooms"]["agents"]["dceo"]["value"] == [1, 1, 1, 1, 1, 0.5, 0]
-    measures = {one["key"]: one["worlds"] for one in data["improvement"]}
+    measures = {one["key"]: one["environments"] for one in data["improvement"]}
     assert measures["final_eval_return"]["NineRooms"]["dceo"]["ddqn"] == [1, 1, 1]
     assert "all environments" in measures["area_eval_return"]
 
@@ -78,7 +78,7 @@ def test_origin_and_adaptation_are_told(page):
     assert "After NineRooms changed" not in text
 
 
-def test_findings_are_a_sentence_a_world_and_a_caution(study):
+def test_findings_are_a_sentence_an_environment_and_a_caution(study):
     told = findings(read_numbers(study[0], 50))
     assert told[0].endswith(
         " After the environment changed dceo has most: in the last fifth a return of 0.50 (0.25 in training), "
@@ -99,8 +99,8 @@ def test_arrays_are_kept_so_that_the_page_can_be_made_from_the_results(study, pa
     folder, _ = study
     kept = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.npz"))
     assert kept == [
-        f"{world}/{agent}/seed_0/analysis.npz"
-        for world in ("GoalSwitch", "NineRooms")
+        f"{environment}/{agent}/seed_0/analysis.npz"
+        for environment in ("GoalSwitch", "NineRooms")
         for agent in ("dceo", "ddqn")
     ]
     again = folder.parent / "again.html"

@@ -1,4 +1,4 @@
-"""One palette and one page for every image."""
+"""Common palette, style and helpers of all figures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLOURS = {
     "third": "#2a9d8f",
     "fourth": "#edae49",
 }
-"""What each thing is drawn in, in every image."""
+"""The colours of all figures."""
 _AGENTS = {
     "dceo": "#2a6f97",
     "dceo_two_phase": "#2a9d8f",
@@ -81,7 +81,7 @@ _DPI = 150
 
 
 def need(module: str, extra: str = "analysis") -> Any:
-    """Imports an optional package when it is needed, or raises an error that names its extra."""
+    """Imports an optional package, or raises an error that names its extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -92,7 +92,7 @@ def need(module: str, extra: str = "analysis") -> Any:
 
 
 def new_figure(width: float, height: float, title: str | None = None) -> Figure:
-    """An empty figure in the common style, without pyplot: nothing global, and no window is ever opened."""
+    """An empty figure in the common style, without pyplot: no global state and no window."""
     figure = need("matplotlib.figure").Figure(
         figsize=(width, height), dpi=_DPI, layout="constrained"
     )
@@ -102,7 +102,7 @@ def new_figure(width: float, height: float, title: str | None = None) -> Figure:
 
 
 def styled(draw: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Lets a function draw in the common style, and leaves the user's own settings as they are."""
+    """Decorator: draws in the common style, without changing the user's settings."""
 
     @functools.wraps(draw)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -113,12 +113,12 @@ def styled(draw: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def explain(figure: Figure, text: str) -> None:
-    """A caption beneath the panels that explains their symbols."""
+    """A caption below the panels that explains their symbols."""
     figure.supxlabel(text, fontsize=8, color=COLOURS["quiet"])
 
 
 def grid_of_axes(figure: Figure, count: int, columns: int) -> list[Axes]:
-    """The requested number of axes, row by row; the rest of the last row stays blank."""
+    """The requested number of axes, row by row; the rest of the last row is blank."""
     columns = min(columns, count)
     axes = figure.subplots(-(-count // columns), columns, squeeze=False).flatten().tolist()
     for blank in axes[count:]:
@@ -132,14 +132,14 @@ def colormap(name: str) -> Colormap:
 
 
 def agent_colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each agent: those of the package first, each with its own, then others with the next free one."""
+    """A colour for each agent: fixed ones for the agents of the package, then the next free ones."""
     names = set(names)
     own = {name: colour for name, colour in _AGENTS.items() if name in names}
     return own | dict(zip(sorted(names - set(own)), itertools.cycle(_OTHERS), strict=False))
 
 
 def describe(axes: Axes, x: str, y: str, title: str) -> None:
-    """Labels a panel of curves and takes off the frame that it does not need."""
+    """Labels a panel of curves and removes unneeded parts of its frame."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, loc="left", fontweight="bold")
@@ -152,7 +152,7 @@ def describe(axes: Axes, x: str, y: str, title: str) -> None:
 def save_rollout_gif(
     file: str | os.PathLike[str], frames: Sequence[Any], *, seconds_per_step: float = 0.15
 ) -> Path:
-    """Writes the frames of a rollout as a GIF that starts again after a pause at its end.
+    """Writes the frames of a rollout as a looping GIF with a pause at its end.
 
     Args:
         file (path-like): where to.

@@ -1,4 +1,4 @@
-"""What a first-person agent has learned, seen from above: values over the floor plan, and the ways of options."""
+"""Top views of first-person environments: values over the floor plan, and the paths of options."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _IMAGES_PER_PASS = 64
 
 @dataclass(frozen=True)
 class BirdsEye:
-    """Values on a square grid of positions, all with the same heading, and ways over the same floor.
+    """Values on a square grid of positions with the same heading, and paths on the same floor.
 
     Attributes:
         walls (np.ndarray): both ends (x, z) of each wall, ``[W, 2, 2]``.
-        free (np.ndarray): which points of the grid an agent can stand on, bool ``[I, J]``, by x and z.
+        free (np.ndarray): the points of the grid where an agent can be, bool ``[I, J]``, by x and z.
         positions (np.ndarray): those points, ``[P, 2]``, in the order of ``free``.
         heading (float): in radians; 0 looks towards larger x, π/2 towards smaller z.
-        values (np.ndarray): what was evaluated there, ``[P, d]``; d may be 0.
-        followed (np.ndarray, optional): the function that each of N options climbs, ``[P, N]``.
-        ways (np.ndarray, optional): ``[N, T + 1, 2]``, where each of N options went.
-        reach (np.ndarray, optional): ``[M, N]``, metres that each option leads away from each of M places.
-        walk_reach (np.ndarray, optional): ``[M]``, metres that random walks of the same length lead away.
+        values (np.ndarray): the values at the positions, ``[P, d]``; d may be 0.
+        followed (np.ndarray, optional): the function that each of N options follows, ``[P, N]``.
+        ways (np.ndarray, optional): the paths of N options, ``[N, T + 1, 2]``.
+        reach (np.ndarray, optional): ``[M, N]``, the distance in metres from each of M positions to each option's end.
+        walk_reach (np.ndarray, optional): ``[M]``, the same for random walks of the same length.
         crossed (np.ndarray, optional): bool ``[M, N]``, whether the option ends in another room or hallway.
     """
 
@@ -69,40 +69,40 @@ class BirdsEye:
 @torch.no_grad()
 def look_from_above(
     module: TensorDictModuleBase | None,
-    world: MiniWorld3D,
+    env: MiniWorld3D,
     *,
     spacing: float = 0.5,
     heading: float = 0.0,
     pixels_key: str = "pixels",
 ) -> BirdsEye:
-    """Places the agent on a grid of positions with a fixed heading, and evaluates a network on what it sees there.
+    """Evaluates a network on the observations at a grid of positions with a fixed heading.
 
     Args:
-        module (TensorDictModuleBase, optional): reads the images; its first output is taken. ``None``: no values.
-        world (MiniWorld3D): the environment. The pose of the agent is restored afterwards.
+        module (TensorDictModuleBase, optional): reads the images; its first output is used. ``None``: no values.
+        env (MiniWorld3D): the environment. The pose of the agent is restored afterwards.
 
     Keyword Args:
         spacing (float): of the grid, in metres. Default: 0.5.
         heading (float): in radians. Default: 0.
         pixels_key (str): the entry that the module reads. Default: ``"pixels"``.
     """
-    free, positions = world.floor_plan.lattice_grid(spacing)
+    free, positions = env.floor_plan.lattice_grid(spacing)
     if module is None:
         empty = np.zeros((len(positions), 0))
-        return BirdsEye(world.floor_plan.walls, free, positions, heading, empty)
-    pictures = torch.from_numpy(world.observe_at(positions, heading))
+        return BirdsEye(env.floor_plan.walls, free, positions, heading, empty)
+    pictures = torch.from_numpy(env.observe_at(positions, heading))
     parts = [
         module(TensorDict({pixels_key: part}, [len(part)])).get(module.out_keys[0])
         for part in pictures.split(_IMAGES_PER_PASS)
     ]
     values = torch.cat(parts).flatten(1).double().numpy()
-    return BirdsEye(world.floor_plan.walls, free, positions, heading, values)
+    return BirdsEye(env.floor_plan.walls, free, positions, heading, values)
 
 
 @torch.no_grad()
 def option_ways(
     actor: TensorDictModuleBase,
-    world: MiniWorld3D,
+    env: MiniWorld3D,
     *,
     start: Sequence[float] | None = None,
     heading: float = 0.0,
@@ -111,28 +111,28 @@ def option_ways(
     film: int | None = None,
     film_size: tuple[int, int] = (320, 240),
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Follows each option's greedy policy from one place.
+    """Follows each option's greedy policy from one position.
 
     Args:
         actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
-        world (MiniWorld3D): an environment that is used for nothing else, because it is stepped.
+        env (MiniWorld3D): an environment that is used for nothing else, because it is stepped.
 
     Keyword Args:
-        start (sequence of float, optional): (x, z). Default: where the agent is after a reset.
+        start (sequence of float, optional): (x, z). Default: the agent's position after a reset.
         heading (float): at the start, in radians; only used with ``start``. Default: 0.
-        steps (int): how long each is followed; the end of an episode is ignored. Default: 100.
+        steps (int): steps of each option; the end of an episode is ignored. Default: 100.
         pixels_key (str): the entry that the actor reads. Default: ``"pixels"``.
         film (int, optional): the option whose view is filmed.
         film_size (tuple of int): width and height of the film. Default: 320 x 240.
 
     Returns:
-        The ways ``[N, steps + 1, 2]``, and the film's frames, ``uint8 [H, W, 3]`` each.
+        The paths ``[N, steps + 1, 2]``, and the film's frames, ``uint8 [H, W, 3]`` each.
     """
     from torchrl_dceo.envs.miniworld.view import View
 
-    world.reset(seed=0)
+    env.reset(seed=0)
     begin = (
-        (world.agent.pos, world.agent.dir)
+        (env.agent.pos, env.agent.dir)
         if start is None
         else (np.array([start[0], 0.0, start[1]]), heading)
     )
@@ -141,19 +141,19 @@ def option_ways(
     frames: list[np.ndarray] = []
     option, count = 0, 1
     while option < count:
-        world.agent.pos, world.agent.dir = np.array(begin[0]), begin[1]
-        way = [world.agent.pos[[0, 2]]]
+        env.agent.pos, env.agent.dir = np.array(begin[0]), begin[1]
+        way = [env.agent.pos[[0, 2]]]
         for step in range(steps + 1):
             if option == film:
-                frames.append(world.render_obs(camera))
+                frames.append(env.render_obs(camera))
             if step == steps:
                 break
-            pixels = torch.from_numpy(world.observe()["pixels"]).unsqueeze(0)
+            pixels = torch.from_numpy(env.observe()["pixels"]).unsqueeze(0)
             values = actor(TensorDict({pixels_key: pixels}, [1])).get(actor.out_keys[0])
             count = values.shape[1]
-            world.step_count = 0
-            world.step(int(values[0, option].argmax()))
-            way.append(world.agent.pos[[0, 2]])
+            env.step_count = 0
+            env.step(int(values[0, option].argmax()))
+            way.append(env.agent.pos[[0, 2]])
         ways.append(way)
         option += 1
     return np.array(ways), frames
@@ -162,7 +162,7 @@ def option_ways(
 @torch.no_grad()
 def option_reach(
     actor: TensorDictModuleBase,
-    world: MiniWorld3D,
+    env: MiniWorld3D,
     *,
     places: int = 20,
     steps: int = 100,
@@ -170,41 +170,41 @@ def option_reach(
     seed: int = 0,
     pixels_key: str = "pixels",
 ) -> dict[str, np.ndarray]:
-    """How far options lead, greedily, beside uniformly random walks from the same places.
+    """The distances that greedy options reach, compared with uniformly random walks from the same positions.
 
-    From places all over the floor: from a single one, an option whose top is there leads nowhere, as it should.
+    From positions all over the floor, because an option correctly stays where its function is maximal.
     Distances are straight lines, which are shorter than the path through a door.
 
     Args:
         actor (TensorDictModuleBase): writes the options' action values ``[*, N, A]`` as its first output.
-        world (MiniWorld3D): an environment that is used for nothing else, because its agent is moved.
+        env (MiniWorld3D): an environment that is used for nothing else, because its agent is moved.
 
     Keyword Args:
-        places (int): M, drawn from a grid over the floor. Default: 20.
-        steps (int): how long options and walks are followed; no episode ends. Default: 100.
-        walks (int): random walks from each place. Default: 10.
-        seed (int): of places, headings and walks. Default: 0.
+        places (int): M, the number of positions, drawn from a grid over the floor. Default: 20.
+        steps (int): steps of options and walks; no episode ends. Default: 100.
+        walks (int): random walks from each position. Default: 10.
+        seed (int): seed of positions, headings and walks. Default: 0.
         pixels_key (str): the entry that the actor reads. Default: ``"pixels"``.
 
     Returns:
         ``reach`` ``[M, N]``, ``walk_reach`` ``[M]`` and ``crossed`` ``[M, N]``, as in :class:`BirdsEye`.
     """
     rng = np.random.default_rng(seed)
-    lattice = world.floor_plan.lattice(0.25)
+    lattice = env.floor_plan.lattice(0.25)
     starts = lattice[rng.choice(len(lattice), places, replace=len(lattice) < places)]
-    fixed = world.fixed_heading
+    fixed = env.fixed_heading
     headings = rng.uniform(-np.pi, np.pi, places) if fixed is None else np.full(places, fixed)
 
     def moved(positions: np.ndarray, angles: np.ndarray, actions: np.ndarray) -> None:
         for i, action in enumerate(actions.tolist()):
             x, z = positions[i]
-            world.agent.pos, world.agent.dir = np.array([x, 0.0, z]), angles[i]
-            world._act(action)
-            positions[i], angles[i] = world.agent.pos[[0, 2]], world.agent.dir
+            env.agent.pos, env.agent.dir = np.array([x, 0.0, z]), angles[i]
+            env._act(action)
+            positions[i], angles[i] = env.agent.pos[[0, 2]], env.agent.dir
 
     def values(positions: np.ndarray, angles: np.ndarray) -> torch.Tensor:
         views = [
-            world.observe_at(p[None], a)[0] for p, a in zip(positions, angles.tolist(), strict=True)
+            env.observe_at(p[None], a)[0] for p, a in zip(positions, angles.tolist(), strict=True)
         ]
         pixels = torch.from_numpy(np.stack(views))
         parts = [
@@ -221,12 +221,12 @@ def option_reach(
         moved(positions, angles, best.gather(1, option.unsqueeze(-1)).squeeze(-1).numpy())
     walkers, turned = starts.repeat(walks, 0), headings.repeat(walks)
     for _ in range(steps):
-        moved(walkers, turned, rng.integers(len(world.action_names), size=len(walkers)))
+        moved(walkers, turned, rng.integers(len(env.action_names), size=len(walkers)))
 
     def distance(ends: np.ndarray) -> np.ndarray:
         return np.linalg.norm(ends.reshape(places, -1, 2) - starts[:, None], axis=-1)
 
-    rooms, begun = (world.floor_plan.room_of(points) for points in (positions, starts))
+    rooms, begun = (env.floor_plan.room_of(points) for points in (positions, starts))
     return {
         "reach": distance(positions),
         "walk_reach": distance(walkers).mean(1),
@@ -235,7 +235,7 @@ def option_reach(
 
 
 def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndarray:
-    """The length of the shortest way over a grid from one free point to each, along its edges and diagonals.
+    """The length of the shortest path on a grid from one free point to each, along edges and diagonals.
 
     Args:
         free (np.ndarray): bool ``[I, J]``.
@@ -243,7 +243,7 @@ def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndar
         source (int): the index of a free point.
 
     Returns:
-        np.ndarray: ``[P]``, infinite where there is no way.
+        np.ndarray: ``[P]``, infinite if there is no path.
 
     Examples:
         >>> import numpy as np
@@ -274,10 +274,10 @@ def geodesic_distances(free: np.ndarray, spacing: float, source: int) -> np.ndar
 
 
 def axis_correlation(values: np.ndarray, free: np.ndarray, spacing: float) -> float:
-    r"""How well a function over the floor is ordered along its main axis: the rank correlation of the two.
+    r"""The rank correlation of a function on the floor with the position along its main axis.
 
-    The main axis leads from where the function is least to where it is largest. How far along it a point lies is
-    measured over the floor: :math:`d(\text{least}, s) - d(\text{largest}, s)`, with geodesic distances.
+    The main axis leads from the minimum of the function to its maximum. The position of a point along it is
+    :math:`d(\text{minimum}, s) - d(\text{maximum}, s)`, with geodesic distances on the floor.
 
     Args:
         values (np.ndarray): ``[P]``.
@@ -300,7 +300,7 @@ def axis_correlation(values: np.ndarray, free: np.ndarray, spacing: float) -> fl
 
 
 def save_birds_eye(run_dir: str | os.PathLike[str], view: BirdsEye) -> Path:
-    """Stores a view from above as ``birds_eye.npz`` (no pickle)."""
+    """Stores a top view as ``birds_eye.npz`` (no pickle)."""
     target = Path(run_dir) / BIRDS_EYE_FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     entries: dict[str, Any] = {
@@ -316,7 +316,7 @@ def save_birds_eye(run_dir: str | os.PathLike[str], view: BirdsEye) -> Path:
 
 
 def load_birds_eye(run_dir: str | os.PathLike[str]) -> BirdsEye:
-    """Loads what :func:`save_birds_eye` stored."""
+    """Loads a file of :func:`save_birds_eye`."""
     path = Path(run_dir) / BIRDS_EYE_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{run_dir} holds no {BIRDS_EYE_FILE}")

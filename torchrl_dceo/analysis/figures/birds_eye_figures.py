@@ -1,4 +1,4 @@
-"""Images of first-person environments from above, and films of what an option sees."""
+"""Figures of first-person environments from above, and films of an option's view."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "draw_birds_eye",
     "draw_option_ways",
-    "first_person_world",
+    "first_person_env",
     "save_film",
     "save_first_person",
 ]
@@ -58,7 +58,7 @@ def _shade(axes: Axes, view: BirdsEye, values: np.ndarray) -> None:
     """Colours the floor: white at the mean, blue below, red above."""
     image = np.full(view.free.shape, np.nan)
     image[view.free] = values - values.mean()
-    # Without rows and columns that are unreachable, so that the image fits its extent.
+    # Without unreachable rows and columns, so that the image fits its extent.
     image = image[view.free.any(1)][:, view.free.any(0)].T
     limit = float(np.nanmax(np.abs(image))) or 1.0
     axes.imshow(image, cmap=colormap("signed"), vmin=-limit, vmax=limit, extent=_extent(view))
@@ -167,7 +167,7 @@ def _reach(view: BirdsEye) -> str:
 def save_film(
     file: str | os.PathLike[str], frames: Sequence[Any], *, frames_per_second: int = 15
 ) -> Path:
-    """Writes frames as an mp4 where PyAV is installed (``pip install 'torchrl-dceo[video]'``), else as a GIF.
+    """Writes frames as an mp4 if PyAV is installed (``pip install 'torchrl-dceo[video]'``), else as a GIF.
 
     Args:
         file (path-like): where to; the suffix is set by what is written.
@@ -199,12 +199,12 @@ def save_film(
     return path
 
 
-def first_person_world(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
-    """A new environment like the one beneath an environment's transforms, or ``None`` if that is no first-person one.
+def first_person_env(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
+    """Builds another first-person environment like the given one; ``None`` if it is not a first-person environment.
 
     Args:
         env (EnvBase): any environment, also of several environments, in this process or in others.
-        **settings: what shall be different, e.g. ``coverage=True``.
+        **settings: settings to change, e.g. ``coverage=True``.
     """
     while isinstance(env, TransformedEnv):
         env = env.base_env
@@ -212,8 +212,8 @@ def first_person_world(env: EnvBase, **settings: Any) -> MiniWorld3D | None:
         make = env.create_env_fn[0]
         if not (isinstance(make, functools.partial) and make.func is MiniWorldEnv3D):
             return None
-        return make(**settings).world
-    return env.another(**settings).world if isinstance(env, MiniWorldEnv3D) else None
+        return make(**settings).gym_env
+    return env.another(**settings).gym_env if isinstance(env, MiniWorldEnv3D) else None
 
 
 def save_first_person(
@@ -226,24 +226,24 @@ def save_first_person(
 
     Args:
         run_dir (Path): the run's directory.
-        env (EnvBase): its environment; nothing is done if it is no first-person environment.
-        reward (EigenReward, optional): what its options climb, with the representation f.
+        env (EnvBase): its environment; nothing is done if it is not a first-person environment.
+        reward (EigenReward, optional): the options' reward, with the representation f.
         option_actor (TensorDictModuleBase, optional): the options.
 
     Returns:
         list of Path: the files.
     """
-    world = first_person_world(env, coverage=True)
-    if world is None or (reward is None and option_actor is None):
+    miniworld_env = first_person_env(env, coverage=True)
+    if miniworld_env is None or (reward is None and option_actor is None):
         return []
     files = []
-    view = look_from_above(None if reward is None else reward.encoder, world)
+    view = look_from_above(None if reward is None else reward.encoder, miniworld_env)
     if reward is not None:
         followed = followed_eigenfunctions(reward, torch.from_numpy(view.values))
         view = dataclasses.replace(view, followed=followed.numpy())
     if option_actor is not None:
-        ways, frames = option_ways(option_actor, world, film=0)
-        view = dataclasses.replace(view, ways=ways, **option_reach(option_actor, world))
+        ways, frames = option_ways(option_actor, miniworld_env, film=0)
+        view = dataclasses.replace(view, ways=ways, **option_reach(option_actor, miniworld_env))
         files.append(save_film(run_dir / "option", frames))
     files.append(save_birds_eye(run_dir, view))
     return files

@@ -76,11 +76,11 @@ def read_progress(path: str | os.PathLike[str]) -> Progress:
 
 @styled
 def draw_learning_curve(progress: Progress, num_states: int | None = None) -> Figure:
-    """Draws the returns with ε, the coverage, and how good eigenfunctions and options are, as far as the log has them.
+    """Draws returns and ε, coverage, and the quality of eigenfunctions and options, if the log has them.
 
     Args:
         progress (Progress): from :func:`read_progress`.
-        num_states (int, optional): how many states there are to cover.
+        num_states (int, optional): the number of states to cover.
 
     Examples:
         >>> from torchrl_dceo.analysis import draw_learning_curve
@@ -113,7 +113,7 @@ def _returns(axes: Axes, progress: Progress) -> None:
             _smooth_stretches(progress, frames, values),
             color=COLOURS["first"],
             label="training",
-            marker="o" if len(frames) == 1 else None,  # a line of one point cannot be seen
+            marker="o" if len(frames) == 1 else None,  # a line with one point is invisible
             markersize=2.5,
         )
     frames, values = _points(progress, "eval_return")
@@ -140,7 +140,7 @@ def _returns(axes: Axes, progress: Progress) -> None:
         twin.spines["right"].set_color(COLOURS["quiet"])
         handles, labels = [*handles, dots], [*labels, "ε (right)"]
     if handles:
-        # Above the panel: inside, a curve would run through it sooner or later.
+        # Above the panel, because inside it would overlap the curves.
         axes.legend(
             handles,
             labels,
@@ -189,14 +189,14 @@ def _learned(axes: Axes, progress: Progress) -> None:
         if frames:
             axes.plot(frames, values, color=COLOURS[colour], linestyle=line, label=label)
             low = min(low, *values)
-    # Above 1, where no curve goes, there is room for the legend.
+    # The legend fits above 1, where there are no curves.
     axes.set_ylim(low * 1.05, 1.05 + 0.42 * (1 - low))
     axes.set_yticks([tick for tick in axes.get_yticks() if low * 1.05 <= tick <= 1.001])
     axes.legend(frameon=False, loc="upper left", ncols=2, columnspacing=1.0, handlelength=1.5)
 
 
 def _phases(axes: Axes, progress: Progress) -> None:
-    """A dashed line where a phase of the run ends."""
+    """A dashed line at the end of a phase."""
     phases, frames = progress.get("phase", []), progress["frames"]
     for i in range(1, len(phases)):
         if phases[i] > phases[i - 1]:
@@ -204,13 +204,13 @@ def _phases(axes: Axes, progress: Progress) -> None:
 
 
 def _switches(axes: Axes, progress: Progress) -> None:
-    """A line where the environment changes."""
+    """A line at each change of the environment."""
     for place in switch_places(progress):
         mark_switch(axes, place)
 
 
 def switch_places(progress: Progress, x: str = "frames") -> list[float]:
-    """Where a run's environment has changed, by the column ``map``: the last row of each map but the last.
+    """The changes of a run's environment, by the column ``map``: the last row of each map but the last.
 
     Examples:
         >>> from torchrl_dceo.analysis.figures.curves import switch_places
@@ -222,7 +222,7 @@ def switch_places(progress: Progress, x: str = "frames") -> list[float]:
 
 
 def mark_switch(axes: Axes, place: float) -> None:
-    """Draws a line across a panel, with its name at the foot."""
+    """Draws a vertical line with its name at the bottom."""
     axes.axvline(place, color=COLOURS["second"], linestyle=(0, (4, 2)), linewidth=1, zorder=0.5)
     axes.annotate(
         "switch",
@@ -245,14 +245,14 @@ def _points(progress: Progress, name: str) -> tuple[list[float], list[float]]:
 
 
 def _smooth_stretches(progress: Progress, frames: list[float], values: list[float]) -> list[float]:
-    """Each stretch between two changes of the environment by itself: the return must not seem to fall before one."""
+    """Smooths each period between two changes separately, so that the return does not seem to fall before a change."""
     ends = [sum(frame <= place for frame in frames) for place in switch_places(progress)]
     cuts = [0, *ends, len(values)]
     return [v for a, b in itertools.pairwise(cuts) for v in _smooth(values[a:b])]
 
 
 def _smooth(values: list[float]) -> list[float]:
-    """The mean of each value and those around it, a tenth of the curve wide."""
+    """Running mean over a tenth of the curve."""
     half = max(1, len(values) // 20)
     windows = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
     return [sum(window) / len(window) for window in windows]
@@ -260,7 +260,7 @@ def _smooth(values: list[float]) -> list[float]:
 
 @styled
 def draw_visit_curve(counts: Tensor) -> Figure:
-    """Draws how often each state was visited, most visited first: for environments without a map.
+    """Draws the visits of each state in descending order, for environments without a map.
 
     Args:
         counts (Tensor): ``[S]``.
@@ -283,7 +283,7 @@ def draw_visit_curve(counts: Tensor) -> Figure:
 
 
 def option_starts(progress: Progress) -> list[float]:
-    """How often each option was started in a run, by its log; empty if it has none.
+    """The number of starts of each option in a run's log; empty if there are no options.
 
     Examples:
         >>> from torchrl_dceo.analysis.figures.curves import option_starts
@@ -297,7 +297,7 @@ def option_starts(progress: Progress) -> list[float]:
 
 @styled
 def draw_option_use(starts: Sequence[float]) -> Figure:
-    """Draws how often each option was started.
+    """Draws the number of starts of each option.
 
     Args:
         starts (sequence of float): from :func:`option_starts`.
@@ -336,12 +336,12 @@ def draw_similarity_curves(
     columns: Sequence[str] = ("cosine", "span"),
     title: str | None = None,
 ) -> Figure:
-    r"""Draws how the similarity to the exact eigenfunctions grows: one panel a column, one line an objective.
+    r"""Draws the similarity to the exact eigenfunctions over training: one panel per column, one line per objective.
 
     The line is the mean over the seeds, the band their range.
 
     Args:
-        curves (mapping): from the name of an objective to the logs of its seeds, each from column to values, all with
+        curves (mapping): for each objective the logs of its seeds, each a mapping from column to values, all with
             the same steps.
 
     Keyword Args:
@@ -372,7 +372,7 @@ def draw_similarity_curves(
             low, high = values.min(0).values, values.max(0).values
             axes.fill_between(along, low, high, color=COLOURS[colour], alpha=0.15, linewidth=0)
         axes.set_ylim(0, 1.02)
-    # One for all panels, beneath them: inside, a curve would run through it sooner or later.
+    # One for all panels, below them, because inside it would overlap the curves.
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure

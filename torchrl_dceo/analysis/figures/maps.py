@@ -41,12 +41,12 @@ __all__ = [
     "show_marks",
 ]
 
-# An environment that starts anywhere would be all marks.
+# With starts anywhere, all cells would be marked.
 _MOST_STARTS = 4
 
 
 def map_image(layout: Layout, values: Tensor) -> Tensor:
-    """Puts one number a state where the state is: ``[H, W]``, NaN on walls and closed hallways.
+    """Maps one number per state to the cells of the map: ``[H, W]``, NaN on walls and closed hallways.
 
     Args:
         layout (Layout): the map.
@@ -82,7 +82,7 @@ def show_map(
     norm: Any = None,
     missing: str = COLOURS["unvisited"],
 ) -> AxesImage:
-    """Draws a number a state on the map; walls are dark, a state whose number is NaN has the colour ``missing``."""
+    """Draws one number per state on the map; walls are dark, states with NaN have the colour ``missing``."""
     rgb = need("matplotlib.colors").to_rgb
     image = map_image(layout, values)
     base = torch.tensor(rgb(COLOURS["wall"])).expand(layout.height, layout.width, 3).clone()
@@ -120,7 +120,7 @@ def show_marks(axes: Axes, layout: Layout, size: float = 7.0) -> None:
 
 
 def show_arrows(axes: Axes, layout: Layout, actions: Tensor, moves: Tensor) -> None:
-    """Draws a policy: an arrow for each move, a dot where it stays (against a wall).
+    """Draws a policy: an arrow for each move, a dot if the action does not move (against a wall).
 
     Args:
         axes (Axes): of a map.
@@ -158,7 +158,7 @@ _COLUMNS = 5
 
 @styled
 def draw_visits(layout: Layout, counts: Tensor, title: str = "State visitation") -> Figure:
-    """Draws how often each state was visited, from white to red as in the paper; grey was never visited.
+    """Draws the visits of each state, from white to red as in the paper; unvisited states are grey.
 
     Args:
         layout (Layout): the map.
@@ -179,7 +179,7 @@ def draw_visits(layout: Layout, counts: Tensor, title: str = "State visitation")
     width = min(8.0, max(3.2, (height - 0.5) * layout.width / layout.height + 1.1))
     figure = new_figure(width, height, f"{title} · {seen}")
     axes = grid_of_axes(figure, 1, 1)[0]
-    # Logarithmic: on a linear scale the start would outshine the rest.
+    # Logarithmic: on a linear scale only the start would be visible.
     norm = need("matplotlib.colors").LogNorm(vmin=1, vmax=max(10.0, float(counts.max())))
     values = counts.double().where(visited, torch.nan)
     image = show_map(axes, layout, values, cmap=colormap("visits"), norm=norm)
@@ -235,15 +235,15 @@ def draw_options(
     followed: Tensor | None = None,
     climb: OptionClimb | None = None,
 ) -> Figure:
-    """Draws each option's value and greedy policy: arrows are moves, dots stay where they are (against a wall).
+    """Draws each option's value and greedy policy: arrows are moves, dots actions against a wall.
 
-    A ring marks the top of the function that the option climbs.
+    A ring marks the maximum of the function that the option follows.
 
     Args:
         env (GridWorldEnv): the environment.
         option_values (Tensor): ``[S, N, A]``.
-        followed (Tensor, optional): the function that each option climbs, ``[S, N]``.
-        climb (OptionClimb, optional): how well it does so, for the titles.
+        followed (Tensor, optional): the function that each option follows, ``[S, N]``.
+        climb (OptionClimb, optional): the climb of each option, for the titles.
 
     Examples:
         >>> import torch
@@ -276,7 +276,7 @@ def draw_options(
 
 
 def balanced_columns(count: int) -> int:
-    """How many panels stand in a row, so that as few places as possible stay blank in the last one.
+    """The number of panels per row that leaves as few blank panels as possible in the last row.
 
     Examples:
         >>> from torchrl_dceo.analysis.figures.maps import balanced_columns
@@ -294,7 +294,7 @@ def _small_maps(
     columns = balanced_columns(count)
     rows = -(-count // columns)
     shape = layout.height / layout.width
-    # A title must fit above a single narrow map too.
+    # A title must fit above a single narrow map.
     width = max(columns * size + bar, 3.4)
     figure = new_figure(width, rows * (size * shape + 0.16) + 0.45, title)
     return figure, grid_of_axes(figure, count, columns)
@@ -320,7 +320,7 @@ def draw_comparison(
     titles: Sequence[str] | None = None,
     title: str = "Exact and learned eigenfunctions",
 ) -> Figure:
-    r"""Draws the exact eigenfunctions in the first row and what each objective learned in one row each, signs aligned.
+    r"""Draws the exact eigenfunctions in the first row and each objective's learned ones below, with aligned signs.
 
     Above each panel is :math:`|\cos|` with the exact one above it (with a star: of the whole subspace, where the
     eigenvalue repeats).
@@ -333,7 +333,7 @@ def draw_comparison(
 
     Keyword Args:
         rho (Tensor, optional): the weight of each state in the cosine, ``[S]``.
-        titles (sequence of str, optional): what stands above the first row.
+        titles (sequence of str, optional): titles above the first row.
         title (str): of the figure.
 
     Examples:

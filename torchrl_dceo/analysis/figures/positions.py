@@ -1,4 +1,4 @@
-"""Eigenfunctions over an agent's positions, and with and without an object."""
+"""Eigenfunctions over an agent's positions, and before and after events."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = [
 
 
 class PositionValues(NamedTuple):
-    """What :func:`position_values` returns.
+    """The result of :func:`position_values`.
 
     Attributes:
-        positions (Tensor): the different places, int64 ``[P, 2]``, as (x, y).
+        positions (Tensor): the distinct positions, int64 ``[P, 2]``, as (x, y).
         means (Tensor): the mean of each function there, ``[P, d]``.
-        counts (Tensor): how many samples that is the mean of, int64 ``[P]``.
+        counts (Tensor): the number of samples at each position, int64 ``[P]``.
     """
 
     positions: Tensor
@@ -49,7 +49,7 @@ class PositionValues(NamedTuple):
 
 
 def position_values(positions: Tensor, values: Tensor) -> PositionValues:
-    """Averages functions of the state over all samples at the same place.
+    """Averages functions of the state over all samples at the same position.
 
     Args:
         positions (Tensor): integers ``[N, 2]``.
@@ -74,7 +74,7 @@ def position_values(positions: Tensor, values: Tensor) -> PositionValues:
 
 @styled
 def draw_position_values(
-    picture: Tensor,
+    image: Tensor,
     pixels: Tensor,
     values: Tensor,
     path: str | Path,
@@ -86,19 +86,19 @@ def draw_position_values(
 ) -> Path:
     """Draws each function as coloured dots over an image: blue where it is lowest, red where it is highest.
 
-    The colours span the middle 98% of a function's values, so that one odd place does not pale the others, with white
+    The colours span the middle 98% of a function's values, so that outliers do not dominate, with white
     at its median.
 
     Args:
         image (Tensor): RGB, uint8 ``[H, W, 3]``.
-        pixels (Tensor): where each place is on the image, (column, row), ``[P, 2]``.
+        pixels (Tensor): the pixel of each position on the image, (column, row), ``[P, 2]``.
         values (Tensor): ``[P, d]``.
         path (str or Path): the PNG to write.
 
     Keyword Args:
-        titles (Sequence[str]): one a function.
+        titles (Sequence[str]): one per function.
         title (str, optional): over all of them.
-        columns (int): panels a row. Default: 3.
+        columns (int): panels per row. Default: 3.
         size (float): of a dot. Default: 7.
 
     Examples:
@@ -115,17 +115,17 @@ def draw_position_values(
     count = values.shape[1]
     if len(titles) != count:
         raise ValueError(f"{count} functions need as many titles, got {len(titles)}")
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     rows = -(-count // min(columns, count))
     # Atari's pixels are wider than tall.
     panel = 3.4 if width > height else 3.4 * 0.85
     figure = new_figure(3.4 * min(columns, count), panel * rows + 0.5, title)
     for i, axes in enumerate(grid_of_axes(figure, count, columns)):
-        axes.imshow((picture.float() * 0.55).to(torch.uint8).numpy(), aspect="auto")
+        axes.imshow((image.float() * 0.55).to(torch.uint8).numpy(), aspect="auto")
         one = values[:, i].double()
         low, middle, high = torch.quantile(one, torch.tensor([0.01, 0.5, 0.99]).double()).tolist()
         spread = max(high - middle, middle - low, 1e-12)
-        # The extremes on top: dots of single pixels lie close.
+        # The extremes on top, because dots of single pixels overlap.
         order = (one - middle).abs().argsort()
         axes.scatter(
             pixels[order, 0],
@@ -148,13 +148,13 @@ def draw_position_values(
 
 
 class Separation(NamedTuple):
-    """How well a function separates two sets of states, see :func:`separation`.
+    """The separation of two sets of states by a function, see :func:`separation`.
 
     Attributes:
         auc (float): the share of pairs, one state of each set, that it orders the same way (the better of the two
             orders; a tie counts half): 1 if a threshold separates the sets, 0.5 if it carries no information.
         distance (float): the difference of the means in units of the (pooled) standard deviation.
-        opposite (float): the share of states on their set's side of zero, the better way round.
+        opposite (float): the share of states on their set's side of zero, for the better of the two signs.
     """
 
     auc: float
@@ -163,7 +163,7 @@ class Separation(NamedTuple):
 
 
 def separation(before: Tensor, after: Tensor) -> Separation:
-    """Measures how well the sign or the level of a function separates states before an event from those after it.
+    """Measures the separation of states before and after an event by the sign or the level of a function.
 
     Args:
         before (Tensor): its values in the states before, ``[n]``.
@@ -189,7 +189,7 @@ def separation(before: Tensor, after: Tensor) -> Separation:
 
 
 def object_layout(rows: Sequence[str]) -> Layout:
-    """The map of an environment with objects, with its numbering of positions: objects and the door count as floor.
+    """The map of an environment with objects; objects and the door count as floor, as in its position indices.
 
     Examples:
         >>> from torchrl_dceo.analysis.figures.positions import object_layout
@@ -203,7 +203,7 @@ def object_layout(rows: Sequence[str]) -> Layout:
 def draw_object_eigenfunctions(
     layout: Layout,
     panels: Sequence[tuple[str, Sequence[tuple[str, Tensor]]]],
-    picture: Tensor,
+    image: Tensor,
     title: str,
     note: str = "",
 ) -> Figure:
@@ -211,7 +211,7 @@ def draw_object_eigenfunctions(
 
     Args:
         layout (Layout): from :func:`object_layout`.
-        panels (sequence): for each function its name and the maps, each with a title and a value a position ``[P]``,
+        panels (sequence): for each function its name and the maps, each with a title and a value per position ``[P]``,
             NaN for positions that do not occur.
         image (Tensor): the environment for people, uint8 ``[H, W, 3]``.
         title (str): of the figure.
@@ -222,8 +222,8 @@ def draw_object_eigenfunctions(
         >>> from torchrl_dceo.analysis.figures.positions import draw_object_eigenfunctions, object_layout
         >>> layout = object_layout(["#####", "#K SD", "#####"])
         >>> maps = [("before", torch.arange(4.0)), ("after", -torch.arange(4.0))]
-        >>> picture = torch.zeros(3, 5, 3, dtype=torch.uint8)
-        >>> figure = draw_object_eigenfunctions(layout, [("exact", maps)], picture, "A corridor")
+        >>> image = torch.zeros(3, 5, 3, dtype=torch.uint8)
+        >>> figure = draw_object_eigenfunctions(layout, [("exact", maps)], image, "A corridor")
         >>> [axes.get_title() for axes in figure.axes][:3]
         ['exact · before', 'after', 'environment']
     """
@@ -238,14 +238,14 @@ def draw_object_eigenfunctions(
         limit = max(float(known.abs().max()), 1e-12)
         for i, (axes, (label, values)) in enumerate(zip(own, maps, strict=False)):
             norm = normalize(vmin=-limit, vmax=limit)
-            image = show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
+            mappable = show_map(axes, layout, values, cmap=colormap("signed"), norm=norm)
             axes.set_title(f"{name} · {label}" if i == 0 else label, pad=3)
-        bar = figure.colorbar(image, ax=own[len(maps) - 1], shrink=0.85, pad=0.03)
+        bar = figure.colorbar(mappable, ax=own[len(maps) - 1], shrink=0.85, pad=0.03)
         bar.outline.set_visible(False)
         for axes in own[len(maps) :]:
             axes.axis("off")
         if row == 0:
-            own[-1].imshow(picture.numpy(), interpolation="nearest")
+            own[-1].imshow(image.numpy(), interpolation="nearest")
             own[-1].set_title("environment", pad=3)
     if note:
         explain(figure, note)

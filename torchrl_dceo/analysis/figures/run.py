@@ -1,4 +1,4 @@
-"""Every figure of one run, and one option at work as a strip of images and as a film."""
+"""All figures of a run, including one option's rollout as a strip of images and as a film."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ __all__ = [
     "rollout_frames",
 ]
 
-# Drawn larger and scaled down, so that round things look round.
+# Drawn larger and scaled down (anti-aliasing).
 _OVERSAMPLING = 3
 
 
 def rollout_frames(
     layout: Layout, path: Sequence[int], values: Tensor | None = None, *, tile_size: int = 16
 ) -> list[Any]:
-    """Draws each step of a rollout: the way so far, and where the option is.
+    """Draws each step of a rollout: the path so far and the current position.
 
     Args:
         layout (Layout): the map.
@@ -97,7 +97,7 @@ def rollout_frames(
     for step, (x, y) in enumerate(centres):
         if step:
             pen.line([centres[step - 1], (x, y)], fill=COLOURS["ink"], width=max(1, size // 6))
-        _disc(pen, x, y, size / 12, COLOURS["ink"])  # rounds the corners of the way
+        _disc(pen, x, y, size / 12, COLOURS["ink"])  # rounds the corners of the path
         frame = canvas.copy()
         top = draw_module.Draw(frame)
         _disc(top, x, y, 0.42 * size, "white")
@@ -114,9 +114,9 @@ def draw_rollout(
     values: Tensor | None = None,
     *,
     title: str = "Rollout of an option",
-    pictures: int = 5,
+    images: int = 5,
 ) -> Figure:
-    """Draws a rollout as a strip: its first step, its last, and some between.
+    """Draws a rollout as a strip of images: its first step, its last, and some in between.
 
     Args:
         layout (Layout): the map.
@@ -125,16 +125,16 @@ def draw_rollout(
 
     Keyword Args:
         title (str): of the strip.
-        images (int): how many at most. Default: 5.
+        images (int): the maximum number of images. Default: 5.
 
     Examples:
         >>> from torchrl_dceo.analysis import draw_rollout
         >>> from torchrl_dceo.envs.grid.layouts import parse_layout
-        >>> figure = draw_rollout(parse_layout("S....\\n....."), [0, 1, 2, 3, 4], pictures=3)
+        >>> figure = draw_rollout(parse_layout("S....\\n....."), [0, 1, 2, 3, 4], images=3)
         >>> [axes.get_title() for axes in figure.axes]
         ['step 0', 'step 2', 'step 4']
     """
-    count = min(pictures, len(path))
+    count = min(images, len(path))
     last = len(path) - 1
     steps = [round(i * last / max(1, count - 1)) for i in range(count)]
     frames = rollout_frames(layout, path, values)
@@ -181,24 +181,24 @@ Format = Literal["png", "pdf", "svg"]
 
 
 def draw_run(run_dir: str | os.PathLike[str], format: Format = "png") -> list[Path]:
-    """Draws all that a run directory has the numbers for, into the directory itself.
+    """Draws all figures for which a run directory has data, into the directory.
 
     ``learning_curve`` from its log, ``progress.csv``; from ``analysis.npz``, where the environment is a grid,
     ``visits``, ``eigenfunctions``, ``options``, and one option's rollout as ``rollout`` and ``rollout.gif``; in any
-    other environment ``visits`` as a curve over the states, and ``options`` as how often each one was started; from
-    ``birds_eye.npz``, where it is a first-person one, ``birds_eye`` and ``option_ways``. What is left out, and why,
-    goes to the log of this module.
+    other environment ``visits`` as a curve over the states, and ``options`` as the number of starts of each; from
+    ``birds_eye.npz``, in first-person environments, ``birds_eye`` and ``option_ways``. Omitted figures are logged,
+    with the reason.
 
     Args:
         run_dir (path-like): the directory of a run.
-        format (str, optional): ``"png"``, or ``"pdf"`` or ``"svg"``, which a paper can scale. Default: ``"png"``.
+        format (str, optional): ``"png"``, ``"pdf"`` or ``"svg"``. Default: ``"png"``.
 
     Returns:
         list of Path: the figures.
 
     Raises:
         FileNotFoundError: if the directory is missing, or is not that of a run.
-        ValueError: if what it holds is damaged, or the format is another one.
+        ValueError: if a file is damaged, or the format is unknown.
 
     Examples:
         >>> import tempfile, torch
@@ -250,7 +250,7 @@ def draw_run(run_dir: str | os.PathLike[str], format: Format = "png") -> list[Pa
 
 
 def _figures_without_map(stored: RunAnalysis, progress: Progress) -> dict[str, Figure]:
-    """What can be drawn of an environment without a map: how evenly its states and its options are used."""
+    """The figures of an environment without a map: visits of states, and starts of options."""
     figures = {}
     if stored.counts is not None:
         figures["visits"] = draw_visit_curve(stored.counts)
@@ -264,13 +264,13 @@ def _figures_without_map(stored: RunAnalysis, progress: Progress) -> dict[str, F
 
 
 def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
-    """Draws what a run stored on the map of its environment: ``visits``, ``eigenfunctions`` and ``options``.
+    """Draws a run's ``visits``, ``eigenfunctions`` and ``options`` on the map of its environment.
 
     Args:
         stored (RunAnalysis): from :func:`~torchrl_dceo.analysis.load_analysis`.
 
     Returns:
-        dict of str to Figure: those it has the numbers for; none if its environment is no grid.
+        dict of str to Figure: those with data; empty if its environment is not a grid.
 
     Examples:
         >>> import torch
@@ -279,19 +279,19 @@ def map_figures(stored: RunAnalysis) -> dict[str, Figure]:
         >>> list(map_figures(stored))
         ['visits']
     """
-    world, figures = stored.grid, {}
-    if world is None:
+    grid, figures = stored.grid, {}
+    if grid is None:
         return {}
     if stored.counts is not None:
-        figures["visits"] = draw_visits(world.layout, stored.counts)
+        figures["visits"] = draw_visits(grid.layout, stored.counts)
     if stored.representation is not None:
-        similarity = _similarity(stored, world)
+        similarity = _similarity(stored, grid)
         figures["eigenfunctions"] = draw_eigenfunctions(
-            world.layout, stored.representation, similarity
+            grid.layout, stored.representation, similarity
         )
     if stored.option_values is not None:
-        climb = _climb(stored, world)
-        figures["options"] = draw_options(world, stored.option_values, stored.followed, climb)
+        climb = _climb(stored, grid)
+        figures["options"] = draw_options(grid, stored.option_values, stored.followed, climb)
     return figures
 
 
@@ -303,38 +303,38 @@ def _map_figures(stored: RunAnalysis) -> dict[str, Figure]:
     return figures
 
 
-def _climb(stored: RunAnalysis, world: GridWorldEnv) -> OptionClimb | None:
+def _climb(stored: RunAnalysis, grid: GridWorldEnv) -> OptionClimb | None:
     assert stored.option_values is not None
     if stored.followed is None:
         return None
-    return option_climb(stored.option_values, stored.followed, world.next_state)
+    return option_climb(stored.option_values, stored.followed, grid.next_state)
 
 
 def _draw_rollout(
-    folder: Path, stored: RunAnalysis, world: GridWorldEnv, format: Format
+    folder: Path, stored: RunAnalysis, grid: GridWorldEnv, format: Format
 ) -> list[Path]:
     values, followed = stored.option_values, stored.followed
     assert values is not None
-    start = int(world._starts[0])
-    option = _farthest(_climb(stored, world), start)
-    path = greedy_path(values[:, option], world.next_state, start)
+    start = int(grid._starts[0])
+    option = _farthest(_climb(stored, grid), start)
+    path = greedy_path(values[:, option], grid.next_state, start)
     floor = None if followed is None else followed[:, option]
     title = f"Greedy rollout of option {option + 1} from the start"
-    strip = draw_rollout(world.layout, path, floor, title=title)
-    frames = rollout_frames(world.layout, path, floor)
+    strip = draw_rollout(grid.layout, path, floor, title=title)
+    frames = rollout_frames(grid.layout, path, floor)
     strip.savefig(folder / f"rollout.{format}")
     film = save_rollout_gif(folder / "rollout.gif", frames)
     return [folder / f"rollout.{format}", film]
 
 
 def _farthest(climb: OptionClimb | None, start: int) -> int:
-    """The option that climbs most from the start: the one to show."""
+    """The option that climbs most from the start."""
     return 0 if climb is None else int(climb.gain[start].argmax())
 
 
-def _similarity(stored: RunAnalysis, world: GridWorldEnv) -> Similarity:
+def _similarity(stored: RunAnalysis, grid: GridWorldEnv) -> Similarity:
     assert stored.representation is not None
-    reachable = reachable_states(world.next_state, world._starts).double()
+    reachable = reachable_states(grid.next_state, grid._starts).double()
     d = min(stored.representation.shape[1], int(reachable.sum()))
-    values, exact = exact_eigenfunctions(world, d, rho=reachable)
+    values, exact = exact_eigenfunctions(grid, d, rho=reachable)
     return cosine_similarity(stored.representation[:, :d], exact, values, rho=reachable)

@@ -1,4 +1,4 @@
-"""How close learned eigenfunctions are to the exact ones."""
+"""Similarity of learned and exact eigenfunctions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = [
 ]
 
 
-_ZERO = 1e-9  # an eigenvalue below it is one of rounding
+_ZERO = 1e-9  # eigenvalues below it are 0 up to rounding
 
 
 class Similarity(NamedTuple):
-    """What :func:`cosine_similarity` returns.
+    """The result of :func:`cosine_similarity`.
 
     Attributes:
         cosines (Tensor): |cosine| of each learned function with its exact one, ``[d]``.
         mean (Tensor): their mean.
-        subspace_cosines (Tensor): the same where the eigenvalue is simple; where it repeats, every function of the
+        subspace_cosines (Tensor): the same for simple eigenvalues; if an eigenvalue repeats, every function of its
             group gets the mean cosine of the principal angles between the learned and the exact subspace, ``[d]``.
         subspace_mean (Tensor): their mean.
         groups (tuple): the groups of equal eigenvalues, as ``(first, last + 1)``.
@@ -47,17 +47,17 @@ def cosine_similarity(
     rho: Tensor | None = None,
     tolerance: float = 1e-6,
 ) -> Similarity:
-    r"""Compares learned with exact eigenfunctions, whatever their signs and scales.
+    r"""Compares learned with exact eigenfunctions, independent of their signs and scales.
 
     The inner product is :math:`\langle f, g \rangle = \sum_s \rho(s) f(s) g(s)`. The eigenfunctions of a repeated
-    eigenvalue are free to rotate among themselves: a single cosine is meaningless there, so their subspaces are
+    eigenvalue are only determined up to rotation: a single cosine is meaningless there, so their subspaces are
     compared too. A learned function that has collapsed to 0 has cosine 0.
 
     Args:
-        learned (Tensor): one function a column, evaluated on all states, ``[S, d]``.
+        learned (Tensor): one function per column, evaluated on all states, ``[S, d]``.
         exact (Tensor): the eigenfunctions from :func:`~torchrl_dceo.analysis.exact_eigenfunctions`, ``[S, d]``.
         eigenvalues (Tensor, optional): theirs, ascending, ``[d]``; needed to find the repeated ones. Default: all
-            are taken to be simple. Choose ``d`` so that it does not cut a group in two: of a cut group only a part
+            are assumed to be simple. Choose ``d`` so that it does not split a group: of a split group only a part
             is compared.
 
     Keyword Args:
@@ -101,7 +101,7 @@ def cosine_similarity(
 
 
 def span_alignment(learned: Tensor, exact: Tensor, *, rho: Tensor | None = None) -> float:
-    """How much of the span of the exact eigenfunctions is learned, whatever the rotation: mean cosine of the angles.
+    """The mean cosine of the principal angles between the learned and the exact span, independent of rotation.
 
     Args:
         learned (Tensor): one function a column, ``[S, d]``.
@@ -141,7 +141,7 @@ def _groups(d: int, eigenvalues: Tensor | None, tolerance: float) -> tuple[tuple
 
 
 def _alignment(learned: Tensor, exact: Tensor) -> Tensor:
-    """Mean cosine of the principal angles; a direction that the learned functions lack counts as 0."""
+    """Mean cosine of the principal angles; a missing direction of the learned functions counts as 0."""
     return (_basis(learned).T @ _basis(exact)).svd().S.sum() / exact.shape[1]
 
 
@@ -151,10 +151,10 @@ def _basis(columns: Tensor) -> Tensor:
 
 
 class ClusterSimilarity(NamedTuple):
-    """What :func:`cluster_similarity` returns.
+    """The result of :func:`cluster_similarity`.
 
     Attributes:
-        scores (Tensor): of each learned function, that of its cluster, ``[d]``.
+        scores (Tensor): the score of each learned function's cluster, ``[d]``.
         mean (Tensor): their mean.
         clusters (tuple): the clusters of eigenvalues, as ``(first, last + 1)``; the last may go beyond d.
     """
@@ -172,12 +172,12 @@ def cluster_similarity(
     rho: Tensor | None = None,
     relative: float = 0.1,
 ) -> ClusterSimilarity:
-    r"""Compares learned with exact eigenfunctions, subspace by subspace where eigenvalues are close.
+    r"""Compares learned with exact eigenfunctions, by subspaces if eigenvalues are close.
 
-    Eigenfunctions with similar eigenvalues are hard to separate: a few more data, or another seed, and
-    they are rotated among themselves. So neighbours within ``relative`` of each other are one cluster, whose score is
+    Eigenfunctions with similar eigenvalues are hard to separate: with slightly different data, or another seed,
+    they are rotated. So neighbours within ``relative`` of each other are one cluster, whose score is
     the mean cosine of the principal angles between the learned and the exact functions in it. The cut at d may go
-    through a cluster: it then holds all exact functions up to ``relative`` above the last eigenvalue that is learned,
+    through a cluster: it then includes all exact functions up to ``relative`` above the last learned eigenvalue,
     and the score is how much of the learned functions lies in their span.
 
     Args:
@@ -187,7 +187,7 @@ def cluster_similarity(
 
     Keyword Args:
         rho (Tensor, optional): the weight of each state, ``[S]``. Default: uniform.
-        relative (float): how close neighbours are, relative to the larger. Default: 0.1.
+        relative (float): the largest difference of neighbours, relative to the larger eigenvalue. Default: 0.1.
 
     Examples:
         >>> import torch
@@ -211,7 +211,7 @@ def cluster_similarity(
     values = eigenvalues.double().clamp_min(0).tolist()
     bounds = [0]
     for i in range(1, d):
-        # Of parts that no path joins, each has a 0, and only rounding separates them.
+        # Each connected component has an eigenvalue 0; only rounding separates them.
         if values[i] - values[i - 1] > max(relative * values[i], _ZERO):
             bounds.append(i)
     beyond = d
@@ -224,6 +224,6 @@ def cluster_similarity(
     for first, end in clusters:
         last = min(end, d)
         inside = _basis(learned[:, first:last]).T @ _basis(exact[:, first:end])
-        # As many angles as functions were learned; one that is missing counts as 0.
+        # As many angles as learned functions; a missing one counts as 0.
         scores[first:last] = inside.svd().S.sum() / (last - first)
     return ClusterSimilarity(scores, scores.mean(), clusters)

@@ -1,4 +1,4 @@
-"""Exact eigenfunctions: of a table of transitions, and of pairs of states that were sampled."""
+"""Exact eigenfunctions of a transition table, and of sampled pairs of states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
     "pair_shares",
 ]
 
-# Up to here a dense decomposition is as fast as the sparse one, and needs no scipy.
+# Up to this size a dense decomposition is as fast as the sparse one, and needs no scipy.
 _LARGEST_DENSE = 1500
 
 
@@ -44,9 +44,9 @@ def exact_eigenfunctions(
     Args:
         env_or_P (environment or Tensor): an environment with a ``transition_matrix()`` (slip included), or the
             matrix itself, dense or sparse, of shape ``[S, S]`` with rows that sum to 1.
-        d (int): how many.
-        rho (Tensor, optional): how often each state is seen, ``[S]``, in any scale. Default: uniform. A state
-            with ``rho`` 0 is left out: a move into it counts as staying, and the eigenfunctions are 0 there.
+        d (int): the number of eigenfunctions.
+        rho (Tensor, optional): the weight of each state, ``[S]``, in any scale. Default: uniform. A state
+            with ``rho`` 0 is removed: a move into it counts as staying, and the eigenfunctions are 0 there.
 
     Keyword Args:
         solver (str): ``"dense"``; ``"sparse"`` for large environments (needs scipy, the extra ``analysis``);
@@ -55,8 +55,8 @@ def exact_eigenfunctions(
     Returns:
         ``(eigenvalues, eigenfunctions)``, float64 of shapes ``[d]`` and ``[S, d]``: ascending, the constant one
         included and first, :math:`E_\rho f_i^2 = 1`, orthogonal under :math:`\rho`. The entry of largest
-        magnitude is positive. The eigenvalue 0 appears once for each connected part of the environment, and its
-        eigenfunctions are then some basis of the functions that are constant on every part. If :math:`\rho` is not
+        magnitude is positive. The eigenvalue 0 appears once for each connected component, and its
+        eigenfunctions are then some basis of the functions that are constant on each component. If :math:`\rho` is not
         stationary under P, the first is only nearly constant, and its eigenvalue can be slightly negative.
 
     Examples:
@@ -178,7 +178,7 @@ def _sparse_eigh(laplacian: Tensor, d: int, below: float) -> tuple[Tensor, Tenso
 
 
 class PairSpectrum(NamedTuple):
-    """What :func:`pair_eigenfunctions` returns.
+    """The result of :func:`pair_eigenfunctions`.
 
     Attributes:
         eigenvalues (Tensor): ascending, ``[d]``.
@@ -198,7 +198,7 @@ def pair_shares(
     *,
     measure: Literal["visits", "distinct"] = "visits",
 ) -> Tensor:
-    """Returns how much each pair of states weighs among sampled ones, ``[S, S]``, summing to 1.
+    """Returns the weight of each pair of states among sampled pairs, ``[S, S]``, with sum 1.
 
     Args:
         states (Tensor): state ids, of any shape.
@@ -206,8 +206,8 @@ def pair_shares(
         num_states (int): S.
 
     Keyword Args:
-        measure (str): ``"visits"`` (default), every pair alike; ``"distinct"``, every first state alike, whatever the
-            number of its pairs.
+        measure (str): ``"visits"`` (default): uniform over pairs; ``"distinct"``: uniform over first states, for any
+            number of pairs.
 
     Examples:
         >>> import torch
@@ -231,19 +231,19 @@ def pair_eigenfunctions(
     *,
     measure: Literal["visits", "distinct"] = "visits",
 ) -> PairSpectrum:
-    r"""Returns what the Laplacian objectives would find in a table of f, from sampled pairs :math:`(s, s')` alone.
+    r"""Returns the optimum of the Laplacian objectives for a tabular f on sampled pairs :math:`(s, s')`.
 
-    With W the symmetric matrix of how often two states follow each other in the pairs, and D the diagonal of how often
-    each state comes first, they are the solutions of :math:`(\mathrm{diag}(W 1) - W) f = \lambda D f`:
-    :math:`\tfrac12 E (f(s) - f(s'))^2` is the quadratic form on the left whether the data are stationary or not. So
-    this separates what the data do not contain from what a network has not learned: compare it with
-    :func:`~torchrl_dceo.analysis.exact_eigenfunctions`, and what was learned with it.
+    With W the symmetrised frequencies of the pairs, and D the diagonal matrix of the frequencies of their first
+    states, it solves :math:`(\mathrm{diag}(W 1) - W) f = \lambda D f`:
+    :math:`\tfrac12 E (f(s) - f(s'))^2` is the quadratic form on the left, also for non-stationary data. So
+    it separates limits of the data from errors of the network: compare it with
+    :func:`~torchrl_dceo.analysis.exact_eigenfunctions`, and a learned f with it.
 
     Args:
         states (Tensor): state ids, of any shape.
         successors (Tensor): state ids of the same shape.
         num_states (int): S.
-        d (int): how many.
+        d (int): the number of eigenfunctions.
 
     Keyword Args:
         measure (str): of the first states, see :func:`pair_shares`. Default: ``"visits"``.
@@ -267,7 +267,7 @@ def pair_eigenfunctions(
         raise ValueError(
             f"d must lie in [1, {kept.numel()}], the number of states that pairs start from, got {d}"
         )
-    # A last state that is never a first one has no weight of its own: the pair into it is left out.
+    # A second state that is never a first one has no weight: pairs into it are removed.
     weights = ((counts + counts.T) / 2)[kept][:, kept]
     root = rho[kept].sqrt()
     laplacian = (torch.diag(weights.sum(1)) - weights) / root / root.unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""What a network gives for every state of an environment, and how well options climb it."""
+"""Network outputs for every state of an environment, and the climb of options."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from torchrl_dceo.modules import EigenReward
 
 __all__ = [
     "OptionClimb",
+    "find_table_env",
     "followed_eigenfunctions",
     "greedy_path",
     "option_climb",
     "reachable_states",
     "solved_option_values",
     "state_values",
-    "table_world",
 ]
 
-# Enough to fill the processor, few enough that the images of a large environment fit in memory.
+# Large enough for speed, small enough for the memory of a large environment's images.
 _STATES_PER_PASS = 1024
 
 
-def table_world(env: EnvBase) -> TableEnv | None:
-    """Returns the environment beneath an environment's transforms if its dynamics are a table, else ``None``.
+def find_table_env(env: EnvBase) -> TableEnv | None:
+    """Returns the base environment if it is table-driven, else ``None``.
 
-    Of an environment that changes with time it is the stationary environment of the map that its last step was made in.
+    For a switching environment it is the stationary environment of the map of its last step.
 
     Args:
         env (EnvBase): any environment.
 
     Examples:
-        >>> from torchrl_dceo.analysis import table_world
+        >>> from torchrl_dceo.analysis import find_table_env
         >>> from torchrl_dceo.envs import make_env
-        >>> table_world(make_env("NineRooms")).num_states
+        >>> find_table_env(make_env("NineRooms")).num_states
         237
-        >>> table_world(make_env("EscapeRoom")) is None
+        >>> find_table_env(make_env("EscapeRoom")) is None
         True
     """
     while isinstance(env, TransformedEnv):
         env = env.base_env
     if isinstance(env, SwitchingGridWorldEnv):
-        return env.world(int(env.map_index.max()))
+        return env.stationary_env(int(env.map_index.max()))
     return env if isinstance(env, TableEnv) else None
 
 
@@ -59,18 +59,18 @@ def state_values(
 ) -> Tensor:
     """Evaluates an encoder or an actor in every state of an environment, without gradient.
 
-    The module sees what the environment shows, :meth:`~torchrl_dceo.envs.TableEnv.observe`; transforms that rewrite the
-    observation are not applied. No random number is drawn.
+    The module's input is :meth:`~torchrl_dceo.envs.TableEnv.observe`; transforms that change the
+    observation are not applied. No random numbers are used.
 
     Args:
-        module (TensorDictModuleBase): reads the environment's observation (and ``state_id`` if it likes).
-        env (EnvBase): an environment whose dynamics are a table, under any transforms; see :func:`table_world`.
+        module (TensorDictModuleBase): reads the environment's observation, and optionally ``state_id``.
+        env (EnvBase): a table-driven environment, with any transforms; see :func:`find_table_env`.
 
     Keyword Args:
         out_key (NestedKey, optional): the output to return. Default: the module's first.
 
     Returns:
-        Tensor: ``[S, ...]``, one row a state.
+        Tensor: ``[S, ...]``, one row per state.
 
     Examples:
         >>> import torch
@@ -81,30 +81,32 @@ def state_values(
         >>> state_values(encoder, make_env("FourRooms", observation="xy")).shape
         torch.Size([104, 3])
     """
-    world = table_world(env)
-    if world is None:
+    table_env = find_table_env(env)
+    if table_env is None:
         raise ValueError(
             f"only an environment with a transition table can list its states, got "
             f"{type(env).__name__}: use a grid or the cube"
         )
-    entries = {world._observation_key, "state_id"}
+    entries = {table_env._observation_key, "state_id"}
     missing = [key for key in module.in_keys if key not in entries]
     if missing:
         raise KeyError(
             f"the module reads {missing}, but the environment has only {sorted(entries)}"
         )
     key = module.out_keys[0] if out_key is None else out_key
-    device = next((p.device for p in module.parameters()), world.device)
+    device = next((p.device for p in module.parameters()), table_env.device)
     parts = []
-    for states in torch.arange(world.num_states, device=world.device).split(_STATES_PER_PASS):
-        entry = {world._observation_key: world.observe(states), "state_id": states}
+    for states in torch.arange(table_env.num_states, device=table_env.device).split(
+        _STATES_PER_PASS
+    ):
+        entry = {table_env._observation_key: table_env.observe(states), "state_id": states}
         shown = TensorDict(entry, batch_size=states.shape).to(device)
-        parts.append(module(shown).get(key).to(world.device))
+        parts.append(module(shown).get(key).to(table_env.device))
     return torch.cat(parts)
 
 
 def followed_eigenfunctions(reward: EigenReward, representation: Tensor) -> Tensor:
-    r"""Returns the function that each option climbs, sign included: option i is rewarded with its differences.
+    r"""Returns the function that each option follows, sign included: its differences are the option's reward.
 
     Args:
         reward (EigenReward): the options' reward, which defines their first eigenfunction and their signs.
@@ -153,13 +155,13 @@ def reachable_states(next_state: Tensor, starts: Tensor) -> Tensor:
 
 
 class OptionClimb(NamedTuple):
-    """What :func:`option_climb` returns, for every state an option may begin in and every option, ``[S, N]`` each.
+    """The result of :func:`option_climb`, for every start state and every option, ``[S, N]`` each.
 
     Attributes:
-        score (Tensor): the share of the range above the state that the option has climbed where it ends, in [-1, 1];
-            NaN where there is nothing to climb.
-        best_score (Tensor): the same for the highest state on its way, in [0, 1].
-        gain (Tensor): how much it has climbed where it ends: its undiscounted return.
+        score (Tensor): the share of the range above the start state that the option has climbed at its end, in [-1, 1];
+            NaN if the start is (almost) at the maximum.
+        best_score (Tensor): the same for the highest state on its path, in [0, 1].
+        gain (Tensor): the difference between end and start, the undiscounted return.
     """
 
     score: Tensor
@@ -167,11 +169,11 @@ class OptionClimb(NamedTuple):
     gain: Tensor
 
     def mean(self) -> Tensor:
-        """Each option's score from random states, ``[N]``: the mean over those with something to climb."""
+        """Each option's score from random states, ``[N]``: the mean over the states with a score."""
         return self.score.nanmean(0)
 
     def at(self, starts: Tensor) -> Tensor:
-        """Each option's score from the given states, ``[N]``; NaN if none of them has anything to climb."""
+        """Each option's score from the given states, ``[N]``; NaN if none of them has a score."""
         return self.score[starts.reshape(-1)].nanmean(0)
 
 
@@ -179,18 +181,18 @@ class OptionClimb(NamedTuple):
 def option_climb(
     option_values: Tensor, eigenfunctions: Tensor, next_state: Tensor, *, min_range: float = 0.05
 ) -> OptionClimb:
-    r"""Measures how much of the range of its eigenfunction each option's greedy policy climbs.
+    r"""Measures the share of its eigenfunction's range that each option's greedy policy climbs.
 
-    From every state :math:`s` the greedy policy of option i is followed through the table, without slips and for as
-    long as it likes. It must come back to a state it has seen, and from then on goes round in circles (of length 1
-    where it bumps into a wall): there the option ends, and its value is the mean of :math:`f_i` over the circle. The
+    From every state :math:`s` the greedy policy of option i is followed in the table, without slips and
+    without a limit of steps. It must return to a visited state, and from then on it repeats a cycle (of length 1
+    against a wall): there the option ends, and its value is the mean of :math:`f_i` over the cycle. The
     score is
 
     .. math:: \frac{f_i(\text{end}) - f_i(s)}{\max_{s'} f_i(s') - f_i(s)}
 
-    with the maximum over all states that can be reached from :math:`s`: 1 if the option ends on the top, 0 if it
-    stays where it is, negative if it falls; clamped at -1. Where less than ``min_range`` of the function's whole
-    range is left above :math:`s` there is nothing to climb, and the score is NaN.
+    with the maximum over all states that can be reached from :math:`s`: 1 if the option ends at the maximum, 0 if it
+    ends at the same value, negative if lower; clamped at -1. If less than ``min_range`` of the function's
+    range is above :math:`s`, the score is NaN.
 
     Args:
         option_values (Tensor): :math:`Q_i(s, a)`, ``[S, N, A]``.
@@ -229,7 +231,7 @@ def greedy_path(action_values: Tensor, next_state: Tensor, start: int) -> list[i
     Args:
         action_values (Tensor): Q(s, a), ``[S, A]``.
         next_state (Tensor): the table of moves, ``[S, A]``.
-        start (int): the state that it begins in.
+        start (int): the start state.
 
     Examples:
         >>> import torch
@@ -257,11 +259,11 @@ def solved_option_values(
     terminal: Tensor | None = None,
     tolerance: float = 1e-9,
 ) -> Tensor:
-    r"""Returns the values of options that climb perfectly, by value iteration: what learned ones are measured against.
+    r"""Returns the values of optimal options, by value iteration, as a reference for learned ones.
 
-    Option i is paid :math:`f_i(s') - f_i(s)` for ever, discounted by :math:`\gamma`, on a map whose moves slip. With
-    :func:`option_climb` they measure how much of a function *can* be climbed: a discount that is too small for the way
-    down into a valley and up to the top leaves an option on the hill where it is.
+    Option i has the reward :math:`f_i(s') - f_i(s)` without termination, discounted by :math:`\gamma`, with slips. With
+    :func:`option_climb` they measure how much of a function *can* be climbed: with a discount too small for the path
+    through a valley, an option stays at a local maximum.
 
     Args:
         eigenfunctions (Tensor): the function that each option climbs, sign included, ``[S, N]``.
@@ -270,9 +272,9 @@ def solved_option_values(
     Keyword Args:
         gamma (float): the options' discount, below 1.
         slip (float): the probability that a move is replaced by a random one. Default: 0.
-        terminal (Tensor, optional): bool ``[S]``: the states that end an option when it gets there, with the reward of
+        terminal (Tensor, optional): bool ``[S]``: the states that end an option on arrival, with the reward of
             that step as its last. Default: none.
-        tolerance (float): how close to the fixed point, in units of the function's range. Default: 1e-9.
+        tolerance (float): precision, in units of the function's range. Default: 1e-9.
 
     Returns:
         :math:`Q_i(s, a)`, float64 ``[S, N, A]``.
@@ -321,20 +323,20 @@ def _check(option_values: Tensor, eigenfunctions: Tensor, next_state: Tensor) ->
 
 
 def _walk(f: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of f over the circle that the walk from each state ends in, and f's maximum on the way.
+    """The mean of f over the cycle in which the walk from each state ends, and the maximum of f on the path.
 
-    By doubling: what 2^(k+1) steps do is what 2^k steps do, twice. So S steps cost log2(S) gathers, for all
+    By doubling: 2^(k+1) steps are 2^k steps, twice. So S steps need log2(S) gathers, for all
     states and options at once.
     """
     num_states = f.shape[0]
-    # After k rounds: where 2^k steps lead, the highest f and the smallest state id of the first 2^k states.
+    # After k rounds: the state after 2^k steps, the highest f and the smallest state id of the first 2^k states.
     jump, best, lowest = following, f, _ids(f)
     for _ in range(math.ceil(math.log2(max(num_states, 2)))):
         best = torch.maximum(best, best.gather(0, jump))
         lowest = torch.minimum(lowest, lowest.gather(0, jump))
         jump = jump.gather(0, jump)
-    # After S steps a walk is on its circle, and every state of a circle is where some walk (its own) has got to.
-    # There the smallest id is the circle's, which serves as its name.
+    # After S steps every walk is on its cycle, and each state of a cycle is reached by some walk (its own).
+    # There the smallest id is that of the cycle and identifies it.
     on_circle = torch.zeros_like(f).scatter_(0, jump, 1.0)
     total = torch.zeros_like(f).scatter_add_(0, lowest, f * on_circle)
     length = torch.zeros_like(f).scatter_add_(0, lowest, on_circle)
@@ -347,7 +349,7 @@ def _ids(f: Tensor) -> Tensor:
 
 
 def _highest_reachable(f: Tensor, next_state: Tensor) -> Tensor:
-    """The largest f that any policy can get to from each state."""
+    """The largest f that any policy can reach from each state."""
     highest = f
     for _ in range(f.shape[0]):
         higher = torch.maximum(highest, highest[next_state].amax(1))

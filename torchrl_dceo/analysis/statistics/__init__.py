@@ -177,12 +177,16 @@ def aggregate(
         if len(chosen) > 1:
             result["std"][points] = flat.std(axis=0, ddof=1)
             result["low"][points], result["high"][points] = bootstrap_interval(
-                chosen, _over_worlds, confidence=confidence, repetitions=repetitions, seed=seed
+                chosen,
+                _over_environments,
+                confidence=confidence,
+                repetitions=repetitions,
+                seed=seed,
             )
     return Aggregate(**result, num_runs=present.sum(axis=0))
 
 
-def _over_worlds(scores: Array) -> Array:
+def _over_environments(scores: Array) -> Array:
     return interquartile_mean(scores.reshape(-1, scores.shape[-1]))
 
 

@@ -23,7 +23,7 @@ from torchrl_dceo.analysis.statistics.learning_speed import Adaptation, adaptati
 from torchrl_dceo.settings import first_difference
 
 __all__ = [
-    "ALL_WORLDS",
+    "ALL_ENVIRONMENTS",
     "AgentRuns",
     "AgentSummary",
     "area_under_curve",
@@ -98,17 +98,18 @@ def read_study(folder: str | os.PathLike[str]) -> dict[str, list[AgentRuns]]:
     for path in sorted(Path(folder).glob("*/*/seed_*.csv")):
         seed = re.fullmatch(r"seed_(\d+)", path.stem)
         if seed:
-            world = study.setdefault(path.parts[-3], {})
-            world.setdefault(path.parts[-2], {})[int(seed[1])] = read_progress(path)
+            environment = study.setdefault(path.parts[-3], {})
+            environment.setdefault(path.parts[-2], {})[int(seed[1])] = read_progress(path)
     if not study:
         raise FileNotFoundError(
             f"{folder} holds no logs as <environment>/<agent>/seed_<k>.csv: see compare collect"
         )
     return {
-        world: [
-            _agent_runs(Path(folder) / world / name, agents[name]) for name in agent_colours(agents)
+        environment: [
+            _agent_runs(Path(folder) / environment / name, agents[name])
+            for name in agent_colours(agents)
         ]
-        for world, agents in study.items()
+        for environment, agents in study.items()
     }
 
 
@@ -246,7 +247,7 @@ def _text(name: str, value: float) -> str:
     )
 
 
-ALL_WORLDS = "all environments"
+ALL_ENVIRONMENTS = "all environments"
 
 
 """The name under which an agent's runs in all environments are put together."""
@@ -257,7 +258,7 @@ class AgentSummary:
     """An agent in an environment, over its finished runs.
 
     Attributes:
-        world (str): the environment.
+        environment (str): the environment.
         agent (str): the agent.
         finished (int): how many of its runs have come to their end: the numbers are over these.
         started (int): how many runs there are.
@@ -265,7 +266,7 @@ class AgentSummary:
         aggregates (dict of str to Aggregate): of each measure that every run has.
     """
 
-    world: str
+    environment: str
     agent: str
     finished: int
     started: int
@@ -344,15 +345,15 @@ def summarize(
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
     """
     summaries = [
-        _summary(world, agent, metrics, repetitions)
-        for world, agents in study.items()
+        _summary(environment, agent, metrics, repetitions)
+        for environment, agents in study.items()
         for agent in agents
     ]
     names = dict.fromkeys(summary.agent for summary in summaries)
-    over_worlds = [[s for s in summaries if s.agent == name] for name in names]
+    over_environments = [[s for s in summaries if s.agent == name] for name in names]
     return summaries + [
         _together(own, metrics, repetitions)
-        for own in over_worlds
+        for own in over_environments
         if len(study) > 1
         and len(own) == len(study)
         and len({summary.finished for summary in own}) == 1
@@ -361,7 +362,7 @@ def summarize(
 
 
 def _summary(
-    world: str, agent: AgentRuns, metrics: Sequence[str], repetitions: int
+    environment: str, agent: AgentRuns, metrics: Sequence[str], repetitions: int
 ) -> AgentSummary:
     runs = list(agent.finished.values())
     measures: dict[str, list[float]] = {}
@@ -376,7 +377,7 @@ def _summary(
         for name, values in measures.items()
         if values and np.isfinite(values).all()
     }
-    return AgentSummary(world, agent.name, len(runs), len(agent.seeds), measures, aggregates)
+    return AgentSummary(environment, agent.name, len(runs), len(agent.seeds), measures, aggregates)
 
 
 def _adaptation(runs: Sequence[Progress], metrics: Sequence[str]) -> dict[str, list[float]]:
@@ -403,7 +404,7 @@ def _together(
     }
     finished = sum(summary.finished for summary in summaries)
     started = sum(summary.started for summary in summaries)
-    return AgentSummary(ALL_WORLDS, summaries[0].agent, finished, started, {}, aggregates)
+    return AgentSummary(ALL_ENVIRONMENTS, summaries[0].agent, finished, started, {}, aggregates)
 
 
 def _rows(progress: Progress, metric: str) -> list[tuple[float, float]]:

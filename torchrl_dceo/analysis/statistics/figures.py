@@ -59,15 +59,17 @@ def improvement_table(pairs: Sequence[Improvement], metric: str = "eval_return")
         metric (str, optional): what the tables are about. Default: ``"eval_return"``.
     """
     parts = []
-    for world in dict.fromkeys(pair.world for pair in pairs):
+    for environment in dict.fromkeys(pair.environment for pair in pairs):
         for kind in _KINDS:
             chosen = {
                 (pair.agent, pair.over): pair
                 for pair in pairs
-                if pair.world == world and pair.measure == f"{kind}_{metric}"
+                if pair.environment == environment and pair.measure == f"{kind}_{metric}"
             }
             if chosen:
-                parts.append(f"### Probability of improvement: {world}, {_named(kind, metric)}\n")
+                parts.append(
+                    f"### Probability of improvement: {environment}, {_named(kind, metric)}\n"
+                )
                 parts.append(_matrix(chosen) + "\n")
     if not parts:
         return ""
@@ -114,23 +116,23 @@ def draw_statistics(
     profiles = {
         kind: profiles_of_study(summaries, f"{kind}_{metric}", repetitions) for kind in _KINDS
     }
-    worlds = list(profiles["final"])
-    if not worlds:
+    environments = list(profiles["final"])
+    if not environments:
         return None
     columns = len(_KINDS) + (1 if pairs else 0)
-    figure = new_figure(3.2 * columns + 0.4, 2.5 * len(worlds) + 0.6)
-    grid = figure.subplots(len(worlds), columns, squeeze=False)
-    for world, row in zip(worlds, grid, strict=True):
+    figure = new_figure(3.2 * columns + 0.4, 2.5 * len(environments) + 0.6)
+    grid = figure.subplots(len(environments), columns, squeeze=False)
+    for environment, row in zip(environments, grid, strict=True):
         for axes, kind in zip(row, _KINDS, strict=False):
-            title = f"{world}: {_named(kind, metric)}"
+            title = f"{environment}: {_named(kind, metric)}"
             describe(axes, "score τ", "share of runs above τ", title)
             axes.xaxis.set_major_formatter(need("matplotlib.ticker").ScalarFormatter())
-            levels, agents = profiles[kind][world]
+            levels, agents = profiles[kind][environment]
             for name in reversed(agents):  # the first one on top
                 _draw_profile(axes, levels, agents[name], name, colours[name])
             axes.set_ylim(-0.03, 1.05)
         if pairs:
-            _draw_pairs(row[-1], world, pairs, metric, colours)
+            _draw_pairs(row[-1], environment, pairs, metric, colours)
     handles = {
         label: handle
         for axes in grid.flatten()
@@ -156,19 +158,19 @@ def _draw_profile(axes: Axes, levels: Array, profile: Estimate, name: str, colou
 
 def _draw_pairs(
     axes: Axes,
-    world: str,
+    environment: str,
     pairs: Sequence[Improvement],
     metric: str,
     colours: Mapping[str, str],
 ) -> None:
     """The first agent over each other one: a bar is the interval, by the final value above, by the area below."""
-    own = [pair for pair in pairs if pair.world == world]
+    own = [pair for pair in pairs if pair.environment == environment]
     if not own:
         axes.set_axis_off()
         return
     first = own[0].agent
     others = list(dict.fromkeys(pair.over for pair in own if pair.agent == first))
-    describe(axes, f"P({first} better)", "", f"{world}: improvement")
+    describe(axes, f"P({first} better)", "", f"{environment}: improvement")
     axes.grid(visible=False, axis="y")
     for kind, shift, marker in (("final", -0.14, "o"), ("area", 0.14, "s")):
         for pair in own:
@@ -215,9 +217,9 @@ def compare(
     written = []
     # One colour an agent in all environments of the study.
     colours = agent_colours(agent.name for agents in study.values() for agent in agents)
-    for world, agents in study.items():
-        written.append(folder / f"{world}.png")
-        figure = draw_comparison(world, agents, metrics, x, repetitions, colours)
+    for environment, agents in study.items():
+        written.append(folder / f"{environment}.png")
+        figure = draw_comparison(environment, agents, metrics, x, repetitions, colours)
         figure.savefig(written[-1])
     summaries = summarize(study, metrics, repetitions)
     returns = [metric for metric in metrics if metric.endswith("return")]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from torchrl_dceo.analysis.statistics import Estimate, bootstrap_interval
-from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.statistics.comparison import ALL_ENVIRONMENTS, AgentSummary
 
 __all__ = [
     "Improvement",
@@ -30,7 +30,7 @@ class Improvement:
     """One agent against another by one measure.
 
     Attributes:
-        world (str): the environment, or :data:`~torchrl_dceo.analysis.statistics.comparison.ALL_WORLDS`.
+        environment (str): the environment, or :data:`~torchrl_dceo.analysis.statistics.comparison.ALL_ENVIRONMENTS`.
         agent (str): the one.
         over (str): the other.
         measure (str): one of :attr:`AgentSummary.measures`; of frames, fewer are better.
@@ -41,7 +41,7 @@ class Improvement:
         high (float): upper end.
     """
 
-    world: str
+    environment: str
     agent: str
     over: str
     measure: str
@@ -98,24 +98,24 @@ def pairwise_improvement(
 
     Examples:
         >>> from torchrl_dceo.analysis.statistics.improvement import pairwise_improvement
-        >>> one_world = {"dceo": [[[0.9], [0.8]]], "ddqn": [[[0.1], [0.85]]]}
-        >>> pairwise_improvement(one_world, repetitions=200)["dceo", "ddqn"].value.tolist()
+        >>> one_environment = {"dceo": [[[0.9], [0.8]]], "ddqn": [[[0.1], [0.85]]]}
+        >>> pairwise_improvement(one_environment, repetitions=200)["dceo", "ddqn"].value.tolist()
         [0.75]
     """
     runs = {name: [np.asarray(w, dtype=np.float64) for w in own] for name, own in scores.items()}
     pairs = list(itertools.combinations(runs, 2))
     if not pairs:
         return {}
-    worlds = len(next(iter(runs.values())))
-    places = {name: i * worlds for i, name in enumerate(runs)}
+    environments = len(next(iter(runs.values())))
+    places = {name: i * environments for i, name in enumerate(runs)}
 
-    def over_worlds(*drawn: Array) -> Array:
+    def over_environments(*drawn: Array) -> Array:
         return np.concatenate(
             [
                 np.mean(
                     [
                         share_better(drawn[places[a] + w], drawn[places[b] + w])
-                        for w in range(worlds)
+                        for w in range(environments)
                     ],
                     axis=0,
                 )
@@ -123,17 +123,17 @@ def pairwise_improvement(
             ]
         )
 
-    samples = [world for own in runs.values() for world in own]
-    value = over_worlds(*samples).reshape(len(pairs), -1)
+    samples = [environment for own in runs.values() for environment in own]
+    value = over_environments(*samples).reshape(len(pairs), -1)
     low, high = (
         ends.reshape(len(pairs), -1)
         for ends in bootstrap_interval(
-            samples, over_worlds, confidence=confidence, repetitions=repetitions, seed=seed
+            samples, over_environments, confidence=confidence, repetitions=repetitions, seed=seed
         )
     )
     found = {}
     for i, (a, b) in enumerate(pairs):
-        if min(len(world) for world in (*runs[a], *runs[b])) < 2:
+        if min(len(environment) for environment in (*runs[a], *runs[b])) < 2:
             low[i] = high[i] = np.nan
         found[a, b] = Estimate(value[i], low[i], high[i])
         found[b, a] = Estimate(1 - value[i], 1 - high[i], 1 - low[i])
@@ -153,28 +153,29 @@ def improvements(
         metrics (sequence of str): columns of the logs.
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
     """
-    by_world: dict[str, list[AgentSummary]] = {}
+    by_environment: dict[str, list[AgentSummary]] = {}
     for summary in summaries:
-        if summary.world != ALL_WORLDS and summary.finished:
-            by_world.setdefault(summary.world, []).append(summary)
+        if summary.environment != ALL_ENVIRONMENTS and summary.finished:
+            by_environment.setdefault(summary.environment, []).append(summary)
     wanted = [f"{kind}_{metric}" for metric in metrics for kind in ("final", "area")]
     found = []
-    for world, own in by_world.items():
+    for environment, own in by_environment.items():
         rows = {summary.agent: [summary] for summary in own}
-        found += _compared(world, rows, [*wanted, "frames_to_goal"], repetitions)
-    if len(by_world) > 1:
+        found += _compared(environment, rows, [*wanted, "frames_to_goal"], repetitions)
+    if len(by_environment) > 1:
         names = dict.fromkeys(summary.agent for summary in summaries)
         everywhere = {
-            name: [s for own in by_world.values() for s in own if s.agent == name] for name in names
+            name: [s for own in by_environment.values() for s in own if s.agent == name]
+            for name in names
         }
-        everywhere = {name: s for name, s in everywhere.items() if len(s) == len(by_world)}
+        everywhere = {name: s for name, s in everywhere.items() if len(s) == len(by_environment)}
         returns = [name for name in wanted if name.endswith("return")]
-        found += _compared(ALL_WORLDS, everywhere, returns, repetitions)
+        found += _compared(ALL_ENVIRONMENTS, everywhere, returns, repetitions)
     return found
 
 
 def _compared(
-    world: str,
+    environment: str,
     agents: Mapping[str, Sequence[AgentSummary]],
     measures: Sequence[str],
     repetitions: int,
@@ -198,7 +199,7 @@ def _compared(
     pairs = pairwise_improvement(scores, repetitions=repetitions)
     return [
         Improvement(
-            world, a, b, measure, runs[a], runs[b],
+            environment, a, b, measure, runs[a], runs[b],
             float(pair.value[i]), float(pair.low[i]), float(pair.high[i]),
         )
         for i, measure in enumerate(shared)
@@ -235,18 +236,18 @@ def performance_profile(
         >>> performance_profile([[0.0, 0.5, 1.0, 1.0]], [0.0, 0.5, 1.0]).value.tolist()
         [0.75, 0.5, 0.0]
     """
-    worlds = [np.asarray(own, dtype=np.float64)[:, None] for own in scores]
+    environments = [np.asarray(own, dtype=np.float64)[:, None] for own in scores]
     levels = np.asarray(thresholds, dtype=np.float64)
 
     def shares(*drawn: Array) -> Array:
         return np.mean([(own > levels).mean(axis=0) for own in drawn], axis=0)
 
-    value = shares(*worlds)
-    if min(len(own) for own in worlds) < 2:
+    value = shares(*environments)
+    if min(len(own) for own in environments) < 2:
         nothing = np.full(len(levels), np.nan)
         return Estimate(value, nothing, nothing)
     low, high = bootstrap_interval(
-        worlds, shares, confidence=confidence, repetitions=repetitions, seed=seed
+        environments, shares, confidence=confidence, repetitions=repetitions, seed=seed
     )
     return Estimate(value, low, high)
 
@@ -274,31 +275,38 @@ def profiles_of_study(
 
     Returns:
         dict of str to (thresholds, dict of str to Estimate): for each environment, and for
-        :data:`~torchrl_dceo.analysis.statistics.comparison.ALL_WORLDS`, the profile of each agent.
+        :data:`~torchrl_dceo.analysis.statistics.comparison.ALL_ENVIRONMENTS`, the profile of each agent.
     """
     scores: dict[str, dict[str, list[float]]] = {}
     for summary in summaries:
         own = summary.measures.get(measure, [])
-        if summary.world != ALL_WORLDS and own and np.isfinite(own).all():
-            scores.setdefault(summary.world, {})[summary.agent] = own
+        if summary.environment != ALL_ENVIRONMENTS and own and np.isfinite(own).all():
+            scores.setdefault(summary.environment, {})[summary.agent] = own
     together: dict[str, dict[str, list[list[float]]]] = {
-        world: {name: [own] for name, own in agents.items()} for world, agents in scores.items()
+        environment: {name: [own] for name, own in agents.items()}
+        for environment, agents in scores.items()
     }
     if len(scores) > 1:
         names = dict.fromkeys(name for agents in scores.values() for name in agents)
-        together[ALL_WORLDS] = {
+        together[ALL_ENVIRONMENTS] = {
             name: [agents[name] for agents in scores.values()]
             for name in names
             if all(name in agents for agents in scores.values())
         }
-    return {world: _profiles(agents, repetitions) for world, agents in together.items() if agents}
+    return {
+        environment: _profiles(agents, repetitions)
+        for environment, agents in together.items()
+        if agents
+    }
 
 
 def _profiles(
     agents: Mapping[str, Sequence[Sequence[float]]], repetitions: int
 ) -> tuple[Array, dict[str, Estimate]]:
-    levels = thresholds_for([v for worlds in agents.values() for own in worlds for v in own])
+    levels = thresholds_for(
+        [v for environments in agents.values() for own in environments for v in own]
+    )
     return levels, {
-        name: performance_profile(worlds, levels, repetitions=repetitions)
-        for name, worlds in agents.items()
+        name: performance_profile(environments, levels, repetitions=repetitions)
+        for name, environments in agents.items()
     }

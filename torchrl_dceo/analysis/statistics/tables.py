@@ -22,7 +22,7 @@ from torchrl_dceo.analysis.figures import (
 )
 from torchrl_dceo.analysis.figures.curves import mark_switch, switch_places
 from torchrl_dceo.analysis.statistics import Aggregate
-from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentRuns, AgentSummary
+from torchrl_dceo.analysis.statistics.comparison import ALL_ENVIRONMENTS, AgentRuns, AgentSummary
 from torchrl_dceo.analysis.statistics.learning_speed import SampleEfficiency, sample_efficiency
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ _TICK: dict[str, Any] = {
 
 @styled
 def draw_comparison(
-    world: str,
+    environment: str,
     agents: Sequence[AgentRuns],
     metrics: Sequence[str],
     x: str = "frames",
@@ -170,7 +170,7 @@ def draw_comparison(
     """Draws a panel for each metric: interquartile mean and its interval for each agent, and each run as a thin line.
 
     Args:
-        world (str): the title.
+        environment (str): the title.
         agents (sequence of AgentRuns): from :func:`~torchrl_dceo.analysis.statistics.comparison.read_study`.
         metrics (sequence of str): columns of the logs; one that no run has is left out.
         x (str, optional): the column along which curves are drawn: ``"frames"`` (those of discovery included),
@@ -182,11 +182,11 @@ def draw_comparison(
     panels = {m: sample_efficiency(agents, m, x, repetitions=repetitions) for m in metrics}
     panels = {metric: curves for metric, curves in panels.items() if curves.agents}
     if not panels:
-        raise ValueError(f"no run in {world} has any of {', '.join(metrics)} along {x}")
+        raise ValueError(f"no run in {environment} has any of {', '.join(metrics)} along {x}")
     sizes = {
         agent.size: None for agent in agents if agent.size
     }  # of the same environment, unless someone changed it
-    figure = new_figure(3.4 * len(panels) + 0.4, 3.4, "\n".join([world, *sizes]))
+    figure = new_figure(3.4 * len(panels) + 0.4, 3.4, "\n".join([environment, *sizes]))
     if colours is None:
         colours = agent_colours(agent.name for agent in agents)
     for axes, (metric, curves) in zip(
@@ -261,14 +261,16 @@ def summary_csv(summaries: Sequence[AgentSummary]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = ("iqm", "low", "high", "mean", "std")
-    writer.writerow(["world", "agent", "measure", "runs", "reached", *numbers])
+    writer.writerow(["environment", "agent", "measure", "runs", "reached", *numbers])
     for summary in summaries:
         for name in dict.fromkeys([*summary.measures, *summary.aggregates]):
             values = summary.measures.get(name)
             reached = summary.finished if values is None else int(np.isfinite(values).sum())
             found = summary.aggregates.get(name)
             cells = ["" if found is None else _cell(getattr(found, n)[0]) for n in numbers]
-            writer.writerow([summary.world, summary.agent, name, summary.finished, reached, *cells])
+            writer.writerow(
+                [summary.environment, summary.agent, name, summary.finished, reached, *cells]
+            )
     return file.getvalue()
 
 
@@ -280,14 +282,18 @@ def summary_table(summaries: Sequence[AgentSummary], metric: str = "eval_return"
         metric (str, optional): the return that the table is about. Default: ``"eval_return"``.
     """
     parts = []
-    for world in dict.fromkeys(summary.world for summary in summaries):
+    for environment in dict.fromkeys(summary.environment for summary in summaries):
         # Frames and states of different environments do not mix.
-        head = _HEAD[:5] if world == ALL_WORLDS else _HEAD
-        rows = [_cells(summary, metric) for summary in summaries if summary.world == world]
+        head = _HEAD[:5] if environment == ALL_ENVIRONMENTS else _HEAD
+        rows = [
+            _cells(summary, metric) for summary in summaries if summary.environment == environment
+        ]
         table = [head, ["---"] * len(head), *(row[: len(head)] for row in rows)]
         lines = [f"| {' | '.join(cells)} |" for cells in table]
-        parts.append("\n".join([f"### {world}", "", *lines]))
-        changed = [s for s in summaries if s.world == world and "switch_before" in s.measures]
+        parts.append("\n".join([f"### {environment}", "", *lines]))
+        changed = [
+            s for s in summaries if s.environment == environment and "switch_before" in s.measures
+        ]
         if changed:
             parts.append(_switch_table(changed))
     parts.append(

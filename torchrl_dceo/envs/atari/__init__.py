@@ -1,4 +1,4 @@
-"""What the Atari environments share: games, specs, and the console with its memory."""
+"""Shared parts of the Atari environments: games, specs, and the console with its memory."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class RamMap(NamedTuple):
     """Addresses in the 128 bytes of memory of an Atari console.
 
     Attributes:
-        room (int, optional): which room, screen or level the player is in. ``None``: the game has one.
+        room (int, optional): the room, screen or level of the player. ``None``: the game has only one.
         x (int): the player's column.
-        y (int): the player's row; whether it grows upward or downward is the game's affair.
-        num_rooms (int): rooms are numbered from 0 to one less.
+        y (int): the player's row; whether it grows upward or downward depends on the game.
+        num_rooms (int): the number of rooms.
     """
 
     room: int | None
@@ -98,7 +98,7 @@ def ram_map(game: str) -> RamMap | None:
 
 @functools.lru_cache
 def minimal_actions(game: str, full: bool = False) -> tuple[ale_py.Action, ...]:
-    """Returns the actions that do something in a game, or all eighteen of the joystick.
+    """Returns the actions that have an effect in a game, or all eighteen of the joystick.
 
     Examples:
         >>> from torchrl_dceo.envs.atari import minimal_actions
@@ -116,13 +116,13 @@ _CPU = torch.device("cpu")  # where the emulators draw
 
 
 class AtariBase(EnvBase):
-    """A batch of Atari games; how they are played is its subclass's: one console each, or ALE's vector environment.
+    """Base of the batched Atari environments; a subclass steps one console per game, or ALE's vector environment.
 
     Args:
         game (str): the game.
 
     Keyword Args:
-        batch_size (Sequence[int]): how many games.
+        batch_size (Sequence[int]): the number of games.
         sticky, frame_skip, frame_stack, size, max_steps, coverage, full_actions, device: see
             :class:`~torchrl_dceo.envs.atari.env.AtariEnv`; checked here.
     """
@@ -167,7 +167,7 @@ class AtariBase(EnvBase):
 
     @property
     def action_names(self) -> list[str]:
-        """What each action is on the joystick: ``"NOOP"``, ``"FIRE"``, ``"UP"``, …"""
+        """The joystick position of each action: ``"NOOP"``, ``"FIRE"``, ``"UP"``, …"""
         return [action.name for action in self._joystick]
 
     def action_index(self, name: str) -> Tensor:
@@ -213,7 +213,7 @@ class AtariBase(EnvBase):
         return self._pack(done=off, terminated=off.clone(), truncated=off.clone())
 
     def _advance(self, newest: Tensor, reward: Tensor, terminated: Tensor) -> TensorDictBase:
-        """The observation after a step: the ``newest`` image stacked, and the limit of the episode looked at."""
+        """The observation after a step: the ``newest`` image added to the stack; also checks the step limit."""
         self._stack = torch.cat([self._stack[:, 1:], newest], dim=1)
         self._elapsed = self._elapsed + 1
         if self.max_steps is None:
@@ -230,14 +230,14 @@ class AtariBase(EnvBase):
     def _pack(self, **entries: Tensor) -> TensorDictBase:
         shape = self.batch_size
         packed = {key: value.view(*shape, 1) for key, value in entries.items()}
-        # The stack is replaced at each step, never written into: handing it out is safe.
+        # The stack is replaced at each step, never written into, so it can be returned without a copy.
         packed["pixels"] = self._stack.view(*shape, *self._stack.shape[1:])
         packed.update(self._further_entries())
         result = TensorDict._new_unsafe(packed, batch_size=shape, device=_CPU)
         return result if self.device == _CPU else result.to(self.device)
 
     def _further_entries(self) -> dict[str, Tensor]:
-        """What an observation has besides the images."""
+        """The entries of an observation besides the images."""
         return {}
 
     def _restore_stack(self, stack: Tensor) -> None:
@@ -256,21 +256,21 @@ _NOOP = 0
 
 
 class Console:
-    """One game under the Arcade Learning Environment, an agent step at a time.
+    """One game of the Arcade Learning Environment, stepped one agent step at a time.
 
-    An agent step plays ``frame_skip`` frames of the emulator with one action and sums their rewards. What is seen is
-    the pixelwise maximum of the last two of them, since some games draw a thing in every other frame only (with
-    ``frame_skip=1`` there is nothing to pool). A game that ends within a step shows its last frame alone. In each
+    An agent step plays ``frame_skip`` frames of the emulator with one action and sums their rewards. The observation is
+    the pixelwise maximum of the last two frames, since some games draw objects in every other frame only (with
+    ``frame_skip=1`` there is no maximum). If the game ends within a step, it is the last frame alone. In each
     *frame* the action of the frame before is kept with probability ``sticky`` (Machado et al. 2018).
 
-    The emulator has sticky actions too, but what it serialises leaves out the action that sticks, so that a restored
-    game would go on differently. So the choice is made here, from a generator that :meth:`get_state` saves.
+    The emulator has sticky actions too, but its serialised state does not include the last action, so that a restored
+    game would continue differently. So they are implemented here, with a generator that :meth:`get_state` saves.
 
     Args:
         path (Path): the ROM.
 
     Keyword Args:
-        frame_skip (int): frames an agent step. Default: 4.
+        frame_skip (int): frames per agent step. Default: 4.
         sticky (float): Default: 0.25.
         life_ends (bool): whether the loss of a life counts as the end. Default: ``False``.
         seed (int): of the sticky actions. Default: 0.
@@ -308,7 +308,7 @@ class Console:
         self.ale.loadROM(path)
 
     def seed(self, seed: int) -> None:
-        """Seeds the choice of the frames in which the last action sticks."""
+        """Seeds the sticky actions."""
         self._generator.manual_seed(seed)
 
     @property
@@ -323,7 +323,7 @@ class Console:
         self._last_action = _NOOP
 
     def step(self, action: int) -> tuple[int, bool]:
-        """Plays an agent step with an action of the joystick; returns the reward, and whether it is over."""
+        """Plays an agent step with an action of the joystick; returns the reward and whether the game is over."""
         ale, last = self.ale, self.frame_skip - 1
         reward, lives = 0, ale.lives() if self.life_ends else 0
         for frame, sticks in enumerate(self._draw()):
@@ -341,17 +341,17 @@ class Console:
         return reward, False
 
     def _draw(self) -> list[bool]:
-        """In which frames of a step the last action sticks."""
+        """The frames of a step in which the last action sticks."""
         if not self.sticky:
             return [False] * self.frame_skip
         return (torch.rand(self.frame_skip, generator=self._generator) < self.sticky).tolist()
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """The image on the television, RGB."""
+        """The image on the screen, RGB."""
         return self.ale.getScreenRGB()
 
     def get_state(self) -> dict[str, Tensor]:
-        """All that the rest of the game depends on: the emulator's bytes, the action that may stick, the generator."""
+        """The complete state: the emulator's bytes, the last action, the generator."""
         emulator = bytearray(self.ale.cloneState(include_rng=True).serialize())
         return {
             "emulator": torch.frombuffer(emulator, dtype=torch.uint8),
@@ -360,9 +360,9 @@ class Console:
         }
 
     def set_state(self, state: dict[str, Tensor]) -> None:
-        """Continues from what :meth:`get_state` returned, of whatever console of this game.
+        """Continues from a state of :meth:`get_state`, of any console of this game.
 
-        The emulator draws nothing before its next frame: :attr:`screen` is for the caller to keep.
+        The emulator draws nothing before its next frame, so the caller has to keep :attr:`screen`.
         """
         self.ale.restoreState(ale_py.ALEState(state["emulator"].cpu().numpy().tobytes()))
         self._last_action = int(state["last_action"])

@@ -15,7 +15,7 @@ from torchrl.data import Categorical, TensorSpec
 from torchrl_dceo.envs.atari import SCREEN, AtariBase, Console, RamMap, ram_map
 from torchrl_dceo.envs.transforms import RowTransform
 
-# x and y are bytes: a place is a number below 2^16 in its room.
+# x and y are bytes: a position is a number below 2^16 in its room.
 PLACE = torch.tensor([2**8, 1])
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
 
 
 class PlayerRecord(RowTransform):
-    """How many distinct places the player has been at, and how many games have scored: columns of a run's log.
+    """Log columns: the number of distinct positions visited, and the share of games with a score.
 
-    - ``positions``: distinct (room, x, y) so far, of all games of the batch, as memory has them;
-    - ``scored_share``: of the games that ended since the last row, the share whose score is above 0. In Montezuma's
+    - ``positions``: distinct (room, x, y) so far, over all games of the batch, read from memory;
+    - ``scored_share``: the share with a score above 0 of the games that ended since the last row. In Montezuma's
       Revenge it is the share that took the key: the first room has nothing else that scores, and no way out without it.
 
-    After TorchRL's ``RewardSum``, whose ``episode_reward`` it reads. All that it has counted is in its ``state_dict``.
+    Append it after TorchRL's ``RewardSum``, whose ``episode_reward`` it reads. Its counts are in the ``state_dict``.
 
     Args:
         num_rooms (int): of the game.
@@ -53,7 +53,7 @@ class PlayerRecord(RowTransform):
         self.register_buffer("games", torch.zeros(2, dtype=torch.int64))  # ended, and scored
 
     def row(self) -> dict[str, float]:
-        """The two columns; the second one only if a game has ended since the last row."""
+        """The two columns; the second only if a game has ended since the last row."""
         ended, scored = self.games.tolist()
         self.games.zero_()
         row: dict[str, float] = {"positions": int(self.visited.count_nonzero())}
@@ -77,23 +77,23 @@ class PlayerRecord(RowTransform):
         return tensordict_reset
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Records nothing: sampling from replay is no visit."""
+        """Records nothing: sampling from a replay buffer is not a visit."""
         return tensordict
 
 
 class AreaResize:
-    """Scales grey images to a smaller size: each new pixel is the mean of the area that it covers.
+    """Downsizes grey images: each new pixel is the mean of the area that it covers.
 
-    This is what OpenCV calls ``INTER_AREA``, the rule of the Atari literature, up to rounding (at most one grey level).
-    It is ours because OpenCV and torchvision are no dependencies, and torch's own ``interpolate(mode="area")`` averages
+    It equals OpenCV's ``INTER_AREA``, the standard for Atari, up to rounding (at most one grey level).
+    OpenCV and torchvision are not dependencies, and torch's ``interpolate(mode="area")`` averages
     over whole pixels only: 210 rows onto 84 are two and a half rows each.
 
     The weights of a row repeat after every ``gcd`` of the two sizes (210 rows are 42 blocks of 5, which give 2 each),
     so that the image is multiplied by two small matrices: fifty times less work than by the whole ones.
 
     Args:
-        size (tuple of int): rows and columns of the images that it is given.
-        new_size (tuple of int): rows and columns of those that it returns, none larger.
+        size (tuple of int): rows and columns of the input images.
+        new_size (tuple of int): rows and columns of the output images, none larger.
 
     Examples:
         >>> import torch
@@ -122,7 +122,7 @@ class AreaResize:
 
 
 def _block_weights(old: int, new: int) -> Tensor:
-    """How much each of the ``old / gcd`` pixels of a block counts in each of its ``new / gcd``."""
+    """The weight of each of the ``old / gcd`` input pixels of a block in each of its ``new / gcd`` output pixels."""
     blocks = math.gcd(old, new)
     old, new = old // blocks, new // blocks
     scale = old / new
@@ -135,22 +135,22 @@ def _block_weights(old: int, new: int) -> Tensor:
 
 
 class AtariEnv(AtariBase):
-    """One or several Atari games, as the paper plays them: 84x84 grey, stacks of four, sticky actions.
+    """One or several Atari games with the paper's settings: 84x84 grey images, stacks of four, sticky actions.
 
-    Each environment of the batch is an emulator of its own, stepped one after the other in this process (a
-    :class:`~torchrl_dceo.envs.atari.Console`, which defines an agent step). The images are shrunk by
+    Each environment of the batch is a separate emulator, stepped one after the other in this process (a
+    :class:`~torchrl_dceo.envs.atari.Console`, which defines an agent step). The images are downsized by
     :class:`~torchrl_dceo.envs.atari.env.AreaResize`, and the newest ``frame_stack`` of them are stacked, oldest
-    first; at the start of an episode the first one is repeated, as ``CatFrames(padding="same")`` does. That is what
-    ``make_replay_buffer(frame_stack=4)`` undoes and redoes: it stores each image once.
+    first; at the start of an episode the first one is repeated, as with ``CatFrames(padding="same")``.
+    ``make_replay_buffer(frame_stack=4)`` stores each image only once and rebuilds the stacks when sampling.
 
-    The reward is the game's own. :func:`~torchrl_dceo.envs.make_env` clips it for learning, after the return of the
+    The reward is the game's. :func:`~torchrl_dceo.envs.make_env` clips it for learning, after the return of the
     episode was summed. An episode ends with the game (``terminated``; with a life if ``life_ends``) and after
     ``max_steps`` agent steps (``truncated``).
 
     Entries (``B`` the batch size): ``pixels`` uint8 ``[*B, frame_stack, size, size]``; ``room`` int64 ``[*B]`` and
     ``position`` int64 ``[*B, 2]``, the player's (x, y), read from memory where the game's :class:`RamMap
     <torchrl_dceo.envs.atari.RamMap>` is known or given; ``state_id`` int64 ``[*B]``, which is the room, so
-    that coverage counts rooms (0 in a game without); ``ram`` uint8 ``[*B, 128]`` if requested; ``action``, ``reward``
+    that coverage counts rooms (0 if it has none); ``ram`` uint8 ``[*B, 128]`` if requested; ``action``, ``reward``
     and the end flags as everywhere.
 
     Args:
@@ -158,18 +158,18 @@ class AtariEnv(AtariBase):
 
     Keyword Args:
         batch_size (Sequence[int]): Default: ``()``.
-        sticky (float): probability that a frame keeps the action of the one before. Default: 0.25.
-        frame_skip (int): emulator frames an agent step. Default: 4.
+        sticky (float): probability that a frame repeats the previous action. Default: 0.25.
+        frame_skip (int): emulator frames per agent step. Default: 4.
         frame_stack (int): images in an observation. Default: 4.
         size (int): rows and columns of an image. Default: 84.
-        max_steps (int, optional): agent steps an episode. Default: 27,000 (30 minutes of play).
+        max_steps (int, optional): agent steps per episode. Default: 27,000 (30 minutes of play).
         coverage (bool): no reward. Games still end. Default: ``False``.
         life_ends (bool): the loss of a life terminates, and a new game begins. Default: ``False``.
-        full_actions (bool): all 18 actions of the joystick, also those that do nothing here. Default: ``False``.
-        positions (RamMap or tuple, optional): where in memory the player is. Default: what is known of the game.
-        ram (bool): whether the memory is an entry. Default: ``False``.
+        full_actions (bool): all 18 actions of the joystick, including those without effect. Default: ``False``.
+        positions (RamMap or tuple, optional): memory addresses of the player's position. Default: the known ones.
+        ram (bool): whether to add the memory as an entry. Default: ``False``.
         seed (int, optional): by default drawn from torch's global generator.
-        device (torch.device or str): where the entries go. Default: ``"cpu"``.
+        device (torch.device or str): device of the entries. Default: ``"cpu"``.
 
     Examples:
         >>> from torchrl_dceo.envs.atari.env import AtariEnv
@@ -225,7 +225,7 @@ class AtariEnv(AtariBase):
         ]
         self._screens = np.zeros((count, *SCREEN), dtype=np.uint8)
         for console, screen in zip(self.consoles, self._screens, strict=True):
-            console.screen = screen  # drawn into the batch itself
+            console.screen = screen  # ALE draws directly into the batch
         self._make_specs(self._memory_specs())
         self._set_seed(int(torch.randint(2**31, ())) if seed is None else seed)
 
@@ -244,7 +244,7 @@ class AtariEnv(AtariBase):
 
     @property
     def num_states(self) -> int:
-        """How many values ``state_id`` can take: the rooms of the game."""
+        """The number of values of ``state_id``: the rooms of the game."""
         if self.positions is None or self.positions.room is None:
             return 1
         return self.positions.num_rooms
@@ -279,7 +279,7 @@ class AtariEnv(AtariBase):
         room, x, y = memory[:, columns].to(torch.int64).view(*shape, 3).unbind(-1)
         if where.room is None:
             room = torch.zeros_like(room)
-        # Bounded: a byte that a game uses for something else on the way must not end a run of days.
+        # Clamped: if a game uses the byte for something else at times, a long run must not fail.
         state = room.clamp(max=self.num_states - 1)
         return {**entries, "room": room, "position": torch.stack([x, y], -1), "state_id": state}
 
@@ -294,19 +294,19 @@ class AtariEnv(AtariBase):
     # Images; save and restore
 
     def render(self) -> Tensor:
-        """Returns what a player sees on the television, ``uint8 [*B, 210, 160, 3]``."""
+        """Returns the screen of each game, ``uint8 [*B, 210, 160, 3]``."""
         pictures = np.stack([console.render() for console in self.consoles])
         return torch.from_numpy(pictures).view(*self.batch_size, *SCREEN, 3)
 
     def get_env_state(self) -> dict[str, Tensor]:
-        """Returns all that changes while it runs, the emulators' bytes included, as plain tensors (copies)."""
+        """Returns the complete state, the emulators' bytes included, as plain tensors (copies)."""
         state = {"stack": self._stack.clone(), "elapsed": self._elapsed.clone()}
         for i, console in enumerate(self.consoles):
             state.update({f"{key}_{i}": value for key, value in console.get_state().items()})
         return state
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned: the games go on as if never interrupted."""
+        """Restores a state of :meth:`get_env_state`; the games continue exactly."""
         self._restore_stack(state["stack"])
         self._elapsed = state["elapsed"].cpu().clone()
         for i, console in enumerate(self.consoles):

@@ -1,4 +1,4 @@
-"""Many Atari games at once, in the threads of ALE's own C++ vector environment."""
+"""Many Atari games in parallel, in the threads of ALE's C++ vector environment."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ __all__ = ["AtariVectorEnv"]
 
 
 class AtariVectorEnv(AtariBase):
-    """A batch of Atari games in C++ threads: images as of :class:`~torchrl_dceo.envs.atari.env.AtariEnv`, less besides.
+    """A batch of Atari games in C++ threads, with the images of :class:`~torchrl_dceo.envs.atari.env.AtariEnv`.
 
-    For throughput on a machine with many cores. What it cannot do, because ALE's vector environment does not offer it:
+    For throughput on a machine with many cores. Limitations of ALE's vector environment:
 
     - no memory, hence no ``room``, ``position`` or ``state_id``, and no coverage of rooms;
     - no exact resume: the games' state cannot be read. :meth:`set_env_state` starts *new* games, and the episodes
-      that were on are cut: their next step moves nothing, gives no reward and is ``truncated``, so that what is stored
-      is still right;
-    - sticky actions come from the emulator: the same law, other draws than ``AtariEnv`` with the same seed;
-    - the last image of a game that is over is ALE's, which pools it with an older frame.
+      in progress are cut: their next step does nothing, gives no reward and is ``truncated``, so stored transitions
+      are still correct;
+    - sticky actions come from the emulator: the same distribution, but other samples than ``AtariEnv`` with this seed;
+    - the last image of a finished game is ALE's, which takes the maximum with an older frame.
 
-    ALE resets a game in the very step that ends it (its only mode that TorchRL can follow); the image that ended
+    ALE resets a game in the step that ends it (the only mode that works with TorchRL); the image that ended
     the episode and the first one of the next are separated here. A reset in the middle of a game works too. Rewards
-    are the game's own, and are not clipped by ALE. Stacks are made here: ALE fills them up with black at the start of
-    an episode, where replay repeats the first image.
+    are the game's, not clipped by ALE. Stacks are built here: ALE pads them with black images at the start of
+    an episode, whereas the replay buffer repeats the first image.
 
     Args:
         game (str): as for ``AtariEnv``.
 
     Keyword Args:
-        batch_size (Sequence[int]): how many games; one dimension.
+        batch_size (Sequence[int]): the number of games; one dimension.
         num_threads (int): 0: as many as games or processors, whichever are fewer. Default: 0.
         sticky, frame_skip, frame_stack, size, max_steps, coverage, full_actions, seed, device: as for ``AtariEnv``.
 
@@ -86,7 +86,7 @@ class AtariVectorEnv(AtariBase):
             self.rom.stem,
             count,
             num_threads=num_threads,
-            # Never: steps are counted here, since the image that ALE shows with a truncation is not the last one.
+            # No limit in ALE: steps are counted here, since ALE's image at a truncation is not the last one.
             max_num_frames_per_episode=2**30,
             repeat_action_probability=sticky,
             full_action_space=full_actions,
@@ -148,11 +148,11 @@ class AtariVectorEnv(AtariBase):
         self._started = False  # all games are reset, and seeded, by the next reset
 
     def get_env_state(self) -> dict[str, Tensor]:
-        """Returns what can be saved: the images that the games show, and the generator of their seeds."""
+        """Returns the part of the state that can be saved: the current images, and the generator of the seeds."""
         return {"stack": self._stack.clone(), "generator": self._generator.get_state()}
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Continues with new games: the next step cuts the episodes that were on (``truncated``) and moves nothing."""
+        """Continues with new games: the next step truncates the episodes in progress and does nothing else."""
         self._restore_stack(state["stack"])
         self._generator.set_state(state["generator"].cpu())
         self._started, self._cut = False, True

@@ -1,1 +1,1 @@
-"""Grid environments: a map becomes a batched, tensor-only environment."""
+"""Grid environments: batched, tensor-only environments built from maps."""

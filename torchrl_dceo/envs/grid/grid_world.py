@@ -141,36 +141,36 @@ class GridWorldEnv(TableEnv):
     :data:`torchrl_dceo.envs.grid.layouts.ACTIONS`); a move into a wall leaves it where it is. With
     probability ``slip`` the action is overwritten by a uniformly random one. Reaching a goal gives
     +1 and terminates the episode, every other step gives 0, and an episode is truncated after
-    ``max_steps`` steps. A map without goal, and any map with ``coverage=True``, gives no reward and
-    ends nowhere.
+    ``max_steps`` steps. Without a goal, or with ``coverage=True``, there is no reward and no
+    termination.
 
     Args:
-        layout (str, Path or Layout): the map or the path of a file that holds it: ``#`` wall, space
+        layout (str, Path or Layout): the map or the path of its file: ``#`` wall, space
             or ``.`` floor, ``S`` start (several: one is drawn at each reset), ``G`` goal. See
-            :mod:`torchrl_dceo.envs.grid.maps` for the maps that ship.
+            :mod:`torchrl_dceo.envs.grid.maps` for the maps of the package.
 
     Keyword Args:
-        observation (str): what the agent sees:
+        observation (str): the kind of observation:
 
-            - ``"pixels"`` (default): the map from above, one tile a cell, in the entry ``pixels``,
+            - ``"pixels"`` (default): the map from above, one tile per cell, in the entry ``pixels``,
               uint8 ``[*B, 3, height * tile_size, width * tile_size]``;
-            - ``"xy"``: the entry ``observation``, float32 ``[*B, 2]``: column and row, the map's
-              first at -1 and its last at 1;
+            - ``"xy"``: the entry ``observation``, float32 ``[*B, 2]``: column and row, scaled such that
+              the first is -1 and the last 1;
             - ``"index"``: the entry ``observation``, float32 ``[*B, num_states]``: one-hot of
               ``state_id``.
         tile_size (int): pixels along the side of a cell. Default: 1.
         goal_visible (bool): whether ``pixels`` shows the goals. Default: ``False``, as in the paper.
-        coverage (bool): no reward, and nothing ends at a goal. Default: ``False``.
-        goals (cells, optional): (row, column) of the goals, in place of the map's.
-        starts (cells or ``"anywhere"``, optional): (row, column) of the starts, in place of the
-            map's; ``"anywhere"`` for every floor cell that is no goal.
+        coverage (bool): no reward and no termination at a goal. Default: ``False``.
+        goals (cells, optional): (row, column) of the goals, instead of the map's.
+        starts (cells or ``"anywhere"``, optional): (row, column) of the starts, instead of the
+            map's; ``"anywhere"`` for every floor cell that is not a goal.
         batch_size (Sequence[int]): any number of batch dimensions. Default: ``()``.
         slip (float): probability that the action is overwritten. Default: 0.15.
         max_steps (int, optional): step limit; ``None`` for none. Default: 100.
         seed (int, optional): by default drawn from torch's global generator.
         device (torch.device or str): Default: ``"cpu"``.
 
-    ``state_id`` numbers the free cells row by row; ``cells`` ``[num_states, 2]`` holds the (row,
+    ``state_id`` numbers the free cells row by row; ``cells`` ``[num_states, 2]`` contains the (row,
     column) of each, ``height`` and ``width`` the size of the map.
 
     Examples:

@@ -1,6 +1,6 @@
-"""The format of the maps of the grid environments: reading, checking, and the order of the moves.
+"""The map format of the grid environments: parsing, checks, and the order of the actions.
 
-A map is text, one character a cell:
+A map is text, one character per cell:
 
 ====================  ==========================================================================
 ``#``                 wall
@@ -10,9 +10,9 @@ A map is text, one character a cell:
 ``X``                 closed hallway: a wall that keeps its ``state_id`` (for environments that change)
 ====================  ==========================================================================
 
-The edge of the map is a wall, whether drawn or not. States are numbered row by row over all cells
-but ``#``. The moves are :data:`ACTIONS`, in this order in every grid environment of the package. The maps
-that ship are in :mod:`torchrl_dceo.envs.grid.maps`.
+The edge of the map is always a wall. States are numbered row by row over all cells
+except ``#``. The actions are :data:`ACTIONS`, in this order in every grid environment of the package. The maps
+of the package are in :mod:`torchrl_dceo.envs.grid.maps`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ MOVES: tuple[Cell, ...] = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """The (row, column) step of each action, in the order of :data:`ACTIONS`."""
 
 LARGEST_MAP = 250_000
-"""How many cells a map may have, walls included: 500 x 500."""
+"""The largest number of cells of a map, walls included: 500 x 500."""
 
 WALL, FLOOR, CLOSED = "#", ".", "X"
 _CHARACTERS = "#. SGX"
 
 
 def check_map_size(height: int, width: int) -> None:
-    """Refuses a map of more than :data:`LARGEST_MAP` cells, before it is made.
+    """Raises an error for a map of more than :data:`LARGEST_MAP` cells, before it is built.
 
     Examples:
         >>> from torchrl_dceo.envs.grid.layouts import check_map_size
@@ -70,7 +70,7 @@ class Layout:
     Args:
         rows (tuple of str): the map's lines, of ``#``, ``.`` and ``X`` only.
         starts (tuple of cells): where episodes start.
-        goals (tuple of cells): where they end; may be empty.
+        goals (tuple of cells): where episodes end; may be empty.
 
     Raises:
         ValueError: if a start or a goal is outside the map, on a wall or on a closed hallway, if
@@ -144,7 +144,7 @@ class Layout:
 
     @cached_property
     def regions(self) -> npt.NDArray[np.int64]:
-        """The number of each cell's region, ``[height, width]``: moves lead to any cell of a region; -1 for walls."""
+        """The connected component of each cell, ``[height, width]``; -1 for walls."""
         width = self.width + 2  # with a wall around the map
         regions = np.full((self.height + 2, width), -1)
         regions[1:-1, 1:-1][self.marks == FLOOR] = 0  # open, and not yet in a region
@@ -231,7 +231,7 @@ def parse_layout(source: str | Path | Layout) -> Layout:
     """Reads and checks a map.
 
     Args:
-        source (str, Path or Layout): the map itself, or the path of a file that holds it. Empty
+        source (str, Path or Layout): the map, or the path of a file with the map. Empty
             lines before and after the map are dropped. A :class:`Layout` is returned as it is.
 
     Raises:

@@ -33,7 +33,7 @@ def rooms(
     goal: Cell | None = None,
     closed: Iterable[tuple[Cell, Cell]] = (),
 ) -> str:
-    """Returns a map of square rooms, neighbours joined by a hallway of one cell.
+    """Returns a map of square rooms; neighbouring rooms are connected by a hallway of one cell.
 
     Args:
         n_rows (int): rows of rooms.
@@ -43,8 +43,8 @@ def rooms(
     Keyword Args:
         start (cell, optional): Default: the top right corner.
         goal (cell, optional): Default: the bottom left corner (none if that is the start).
-        closed (pairs of rooms): the hallways to close, each as the (row, column) of the two rooms
-            that it joins.
+        closed (pairs of rooms): the hallways to close, each given by the (row, column) of the two rooms
+            that it connects.
 
     Examples:
         >>> from torchrl_dceo.envs.grid.maps import rooms
@@ -100,7 +100,7 @@ def nine_rooms(room_size: int = 5) -> str:
 
 
 def sixteen_rooms(room_size: int = 4) -> str:
-    """Sixteen Rooms: 4 x 4 rooms, start top right, goal bottom left; an environment that nothing was tuned on.
+    """Sixteen Rooms: 4 x 4 rooms, start top right, goal bottom left; not used for any tuning.
 
     Examples:
         >>> from torchrl_dceo.envs.grid.layouts import parse_layout
@@ -132,9 +132,9 @@ def nine_rooms_goal_switch(room_size: int = 5) -> tuple[str, str]:
 def nine_rooms_topology_switch(room_size: int = 5) -> tuple[str, str]:
     """Nine Rooms before and after the topology switch.
 
-    Start and goal move as in the goal switch, and seven of the twelve hallways close. One way is
-    left from the new start to the new goal, through the rooms of the middle column; the room of the
-    old start stays joined to it, and the three other rooms can no longer be entered.
+    Start and goal move as in the goal switch, and seven of the twelve hallways close. One path is
+    left from the new start to the new goal, through the rooms of the middle column. The room of the
+    old start stays connected to it, and the three other rooms can no longer be entered.
 
     Examples:
         >>> from torchrl_dceo.envs.grid.maps import nine_rooms_topology_switch
@@ -169,7 +169,7 @@ def nine_rooms_topology_switch(room_size: int = 5) -> tuple[str, str]:
 def four_rooms() -> str:
     """Four Rooms of Sutton, Precup and Singh (1999): 13 x 13 cells, 104 states.
 
-    Start (top left) and goal (bottom right) are ours.
+    Start (top left) and goal (bottom right) are not from the paper.
 
     Examples:
         >>> from torchrl_dceo.envs.grid.maps import four_rooms
@@ -195,7 +195,7 @@ def four_rooms() -> str:
 
 
 def maze() -> str:
-    """The Maze: one corridor of 91 cells folded onto itself, its start in the middle.
+    """The Maze: one winding corridor of 91 cells with the start in the middle.
 
     There is a goal at each end, both 45 moves away.
 
@@ -224,7 +224,7 @@ def maze() -> str:
 
 
 def grid_maze() -> str:
-    """GridMaze, in the spirit of the maze of Wang et al. (2021): wide corridors and dead ends.
+    """GridMaze, similar to the maze of Wang et al. (2021): wide corridors and dead ends.
 
     19 x 19 cells and 214 states; start bottom left, goal top right, 42 moves away.
 
@@ -267,7 +267,7 @@ MAPS: dict[str, Callable[[], str]] = {
 }
 
 
-"""The maps that ship, by name."""
+"""The maps of the package, by name."""
 
 
 _FOLDER = Path(__file__).parent / "map_files"
@@ -286,7 +286,7 @@ STUDY_MAPS: dict[str, Path] = {
 
 
 def find_map(name: str | Path) -> str:
-    """Returns the text of a map, by its name, from a file, or as it is.
+    """Returns the text of a map given by its name, by a file, or directly.
 
     Args:
         name (str or Path): one of :data:`STUDY_MAPS` or of :data:`MAPS`, the path of a file, or

@@ -1,4 +1,4 @@
-"""Random maps from a seed: rooms with random doors, mazes and open caves, for tests of settings on unseen maps."""
+"""Random maps: rooms with random doors, mazes and caves, to test settings on unseen maps."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def random_map(
     """Returns a connected random map with a start ``S``, the same for the same arguments.
 
     Args:
-        seed (int): of everything that is random.
-        kind (str, optional): ``"rooms"``, of different sizes, neighbours joined by doors of one cell, some of them
-            walled up; ``"maze"``, corridors of one cell, some walls between them broken; ``"cave"``, an open space with
-            ragged walls and pillars. Default: drawn too.
+        seed (int): seed of all random choices.
+        kind (str, optional): ``"rooms"``: rooms of different sizes, connected by doors of one cell, some of them
+            closed; ``"maze"``: corridors of one cell, some walls between them removed; ``"cave"``: an open space with
+            irregular walls and pillars. Default: chosen at random.
 
     Keyword Args:
         min_states (int): the fewest open cells. Default: ``60``.
@@ -56,7 +56,7 @@ def random_map(
     generator = random.Random(f"torchrl_dceo map {seed}")
     chosen = generator.choice(list(_MAKERS)) if kind is None else kind
     for _ in range(_ATTEMPTS):
-        # A size of its own for every attempt: small and large maps are as likely as each other.
+        # A new size for every attempt, so that small and large maps are equally likely.
         states = min_states * (max_states / min_states) ** generator.random()
         cells = _largest_part(_MAKERS[chosen](generator, states))
         if min_states <= len(cells) <= max_states:
@@ -67,10 +67,10 @@ def random_map(
 
 
 def random_maze(map_seed: int = 0, min_states: int = 80, max_states: int = 110) -> str:
-    """Returns a random maze with start and goal at the ends of its longest way.
+    """Returns a random maze with start and goal at the ends of its longest shortest path.
 
     Args:
-        map_seed (int): of the walls. Default: ``0``.
+        map_seed (int): seed of the walls. Default: ``0``.
         min_states (int): the fewest open cells. Default: ``80``.
         max_states (int): the most. Default: ``110``.
 
@@ -94,7 +94,7 @@ def random_maze(map_seed: int = 0, min_states: int = 80, max_states: int = 110) 
     drawn = random_map(map_seed, "maze", min_states=min_states, max_states=max_states)
     lines = [list(line) for line in drawn.replace("S", ".").splitlines()]
     cells = {(r, c) for r, line in enumerate(lines) for c, mark in enumerate(line) if mark == "."}
-    # The first of several ways of one length, in the order of rows and columns.
+    # The first of several paths of the same length, in the order of rows and columns.
     far = [(max(_steps_from(cell, cells).values()), cell) for cell in sorted(cells)]
     longest = max(length for length, _ in far)
     start = next(cell for length, cell in far if length == longest)
@@ -105,7 +105,7 @@ def random_maze(map_seed: int = 0, min_states: int = 80, max_states: int = 110) 
 
 
 def _steps_from(start: Cell, cells: set[Cell]) -> dict[Cell, int]:
-    """The length of the shortest way to every cell."""
+    """The length of the shortest path to every cell."""
     steps, frontier = {start: 0}, [start]
     for r, c in frontier:
         for dr, dc in MOVES:
@@ -148,7 +148,7 @@ def _rooms(generator: random.Random, states: float) -> set[Cell]:
 
 
 def _maze(generator: random.Random, states: float) -> set[Cell]:
-    # A tree over n nodes has n - 1 passages: two cells a node.
+    # A tree over n nodes has n - 1 edges: two cells per node.
     nodes = max(4.0, states / 2)
     height = max(2, round(nodes**0.5 * generator.uniform(0.7, 1.3)))
     width = max(2, round(nodes / height))
@@ -203,7 +203,7 @@ _MAKERS: dict[str, Callable[[random.Random, float], set[Cell]]] = {
 def _largest_part(cells: set[Cell]) -> set[Cell]:
     largest: set[Cell] = set()
     left = set(cells)
-    # In order: which of two parts of one size is kept must not depend on how a set is stored.
+    # Sorted: which of two components of the same size is kept must not depend on the order of a set.
     for first in sorted(cells):
         if first not in left:
             continue

@@ -1,4 +1,4 @@
-"""Environments that change during a run, without a sign of it in the observation."""
+"""Grid environments whose map changes during a run; the observation does not indicate the change."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 
     Each environment of the batch counts its own steps, over all its episodes. Once it has made
     ``switch_steps[i]`` of them, map ``i + 1`` is in force: its walls and goals from the next step on,
-    its starts from the next reset on. Nothing else happens: the running episode continues, no entry of the
-    tensordict tells, and ``state_id`` keeps its meaning. What a step returns belongs to the map that the
+    its starts from the next reset on. Nothing else happens: the running episode continues, no entry of the tensordict
+    indicates the change, and ``state_id`` keeps its meaning. The result of a step belongs to the map that the
     step was made in, so the first image of a new map comes with the first step in it.
 
     The step counts are part of :meth:`get_env_state`: a restored environment switches when it would have.
@@ -37,16 +37,16 @@ class SwitchingGridWorldEnv(GridWorldEnv):
     Args:
         layouts (Sequence of str, Path or Layout): the maps in their order, of equal size and with the
             same cells numbered: mark a hallway that closes (or is still to open) with ``X``, a wall that
-            keeps its ``state_id``. An agent that stands in a hallway when it closes can leave it.
-        switch_steps (int or Sequence[int]): how many steps in all an environment makes before each
+            keeps its ``state_id``. An agent that is in a hallway when it closes can leave it.
+        switch_steps (int or Sequence[int]): the total number of steps of an environment before each
             switch, increasing; one fewer than ``layouts``.
 
     Keyword Args:
         **kwargs: those of :class:`~torchrl_dceo.envs.grid.grid_world.GridWorldEnv`, except ``goals`` and
             ``starts``, which each map defines itself.
 
-    ``world(i)`` is the stationary environment of map ``i``; what the methods ``observe``, ``transition_matrix`` and
-    ``next_state`` return is for the first map.
+    ``stationary_env(i)`` is the stationary environment of map ``i``. ``observe``, ``transition_matrix`` and
+    ``next_state`` refer to the first map.
 
     Examples:
         >>> import torch
@@ -83,27 +83,27 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         _check(maps, steps)
         super().__init__(maps[0], **kwargs)
         self.layouts = tuple(maps)
-        self._world_settings = {**kwargs, "batch_size": (), "seed": 0}
-        self._stack_tables([self.world(i) for i in range(len(maps))])
+        self._env_settings = {**kwargs, "batch_size": (), "seed": 0}
+        self._stack_tables([self.stationary_env(i) for i in range(len(maps))])
         boundaries = torch.tensor(steps, device=self.device)
         self.register_buffer("_switch_steps", boundaries, persistent=False)
         self._map = self._map_in_force()
 
-    def world(self, index: int) -> GridWorldEnv:
+    def stationary_env(self, index: int) -> GridWorldEnv:
         """Returns a new, single, stationary environment of one of the maps, with the same states.
 
         Examples:
             >>> from torchrl_dceo.envs.grid.maps import nine_rooms_topology_switch
             >>> from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
             >>> env = SwitchingGridWorldEnv(nine_rooms_topology_switch(), 1000)
-            >>> [env.world(i).num_states for i in (0, 1)]
+            >>> [env.stationary_env(i).num_states for i in (0, 1)]
             [237, 237]
         """
-        return GridWorldEnv(self.layouts[index], **self._world_settings)
+        return GridWorldEnv(self.layouts[index], **self._env_settings)
 
     @property
     def map_index(self) -> Tensor:
-        """Which map the last step of each environment was made in, int64 ``[*B]``; before the first one, map 0.
+        """The map of the last step of each environment, int64 ``[*B]``; before the first step, map 0.
 
         Examples:
             >>> from torchrl_dceo.envs.grid.switching import SwitchingGridWorldEnv
@@ -114,9 +114,9 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         return self._map_after((self._env_steps - 1).clamp(min=0))
 
     def hold_map(self, index: int | None) -> None:
-        """Puts one map in force in all environments, however many steps they make; ``None`` lets them count again.
+        """Fixes the map of all environments, independent of their steps; ``None`` removes the override.
 
-        For evaluation: a separate environment that uses the map of training, see :func:`follow_map`. It is no
+        For evaluation in a separate environment with the map of training, see :func:`follow_map`. It is not
         part of :meth:`get_env_state`.
 
         Examples:
@@ -131,7 +131,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         self._held = index
 
     def render(self, state_ids: Tensor | None = None, *, tile_size: int = 16) -> Tensor:
-        """Draws the environments in their present maps (or ``state_ids``, in the first map).
+        """Draws the environments in their current maps (or ``state_ids``, in the first map).
 
         See :meth:`torchrl_dceo.envs.grid.grid_world.GridWorldEnv.render`.
         """
@@ -140,23 +140,23 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         return self._draw_for_people(self._all_render_kinds[self._map], self._state, tile_size)
 
     def set_env_state(self, state: dict[str, Tensor]) -> None:
-        """Restores what :meth:`get_env_state` returned, and with it which map is in force."""
+        """Restores a state of :meth:`get_env_state`, including the current map."""
         super().set_env_state(state)
         self._map = self._map_in_force()
 
-    def _stack_tables(self, worlds: Sequence[GridWorldEnv]) -> None:
-        """Puts the tables of all maps one after the other: a state in map i is row ``i * S + state``."""
-        most_starts = max(len(world.layout.starts) for world in worlds)
-        starts = [world._starts for world in worlds]
+    def _stack_tables(self, envs: Sequence[GridWorldEnv]) -> None:
+        """Concatenates the tables of all maps: a state in map i is row ``i * S + state``."""
+        most_starts = max(len(env.layout.starts) for env in envs)
+        starts = [env._starts for env in envs]
         padded = [torch.nn.functional.pad(s, (0, most_starts - len(s))) for s in starts]
-        observed = [w._observations for w in worlds if w._observations is not None]
+        observed = [w._observations for w in envs if w._observations is not None]
         tables = {
-            "_all_moves": torch.cat([world._moves for world in worlds]),
-            "_all_goals": torch.cat([world._is_goal for world in worlds]),
+            "_all_moves": torch.cat([env._moves for env in envs]),
+            "_all_goals": torch.cat([env._is_goal for env in envs]),
             "_all_starts": torch.stack(padded),
             "_start_counts": torch.tensor([len(s) for s in starts], device=self.device),
-            "_all_seen_kinds": torch.stack([world._seen_kinds for world in worlds]),
-            "_all_render_kinds": torch.stack([world._render_kinds for world in worlds]),
+            "_all_seen_kinds": torch.stack([env._seen_kinds for env in envs]),
+            "_all_render_kinds": torch.stack([env._render_kinds for env in envs]),
             "_all_observations": torch.cat(observed) if observed else None,
         }
         for name, table in tables.items():
@@ -180,7 +180,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
         return self._all_starts.take(self._map * width + which)
 
     def _move(self, state: Tensor, action: Tensor) -> Tensor:
-        # Decided before the step is counted, and kept: the step's goal and image are of one map.
+        # Determined before the step is counted, so that the step's goal and image are from the same map.
         self._map = self._map_in_force()
         row = self._map * self.num_states + state
         return self._all_moves.take(row * self.num_actions + action)
@@ -199,7 +199,7 @@ class SwitchingGridWorldEnv(GridWorldEnv):
 def current_map(env: EnvBase) -> int | None:
     """Returns the map of the last step of an environment that changes; ``None`` for other environments.
 
-    Of a batch it is that of the environment that has come furthest.
+    For a batch it is the latest map of its environments.
 
     Args:
         env (EnvBase): any environment, under any transforms.
@@ -212,8 +212,8 @@ def current_map(env: EnvBase) -> int | None:
         >>> current_map(env), current_map(make_env("NineRooms"))
         (1, None)
     """
-    world = _switching_world(env)
-    return None if world is None else int(world.map_index.max())
+    switching = _switching_env(env)
+    return None if switching is None else int(switching.map_index.max())
 
 
 def follow_map(follower: EnvBase, leader: EnvBase) -> None:
@@ -238,7 +238,7 @@ def follow_map(follower: EnvBase, leader: EnvBase) -> None:
 
 
 def hold_map(env: EnvBase, index: int | None) -> None:
-    """Holds an environment that changes in one of its maps, from its next reset on; does nothing to other environments.
+    """Fixes the map of a changing environment from its next reset on; does nothing to other environments.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -248,13 +248,13 @@ def hold_map(env: EnvBase, index: int | None) -> None:
         >>> current_map(env)
         1
     """
-    world = _switching_world(env)
-    if world is not None:
-        world.hold_map(index)
+    switching = _switching_env(env)
+    if switching is not None:
+        switching.hold_map(index)
 
 
 def steps_made(env: EnvBase) -> Tensor | None:
-    """Returns the steps of each environment of a batch that changes; ``None`` for other environments.
+    """Returns the step counts of a changing environment's batch; ``None`` for other environments.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -264,12 +264,12 @@ def steps_made(env: EnvBase) -> Tensor | None:
         >>> steps_made(env)
         tensor([6, 6])
     """
-    world = _switching_world(env)
-    return None if world is None else world._env_steps.clone()
+    switching = _switching_env(env)
+    return None if switching is None else switching._env_steps.clone()
 
 
 def set_steps_made(env: EnvBase, steps: Tensor) -> None:
-    """Lets an environment that changes count on from there: its maps change as if it had made those steps.
+    """Sets the step counts of a changing environment, which determine its map.
 
     Args:
         env (EnvBase): any environment; nothing happens to environments that do not change.
@@ -284,13 +284,13 @@ def set_steps_made(env: EnvBase, steps: Tensor) -> None:
         >>> current_map(env)
         1
     """
-    world = _switching_world(env)
-    if world is not None:
-        world._env_steps = steps.to(world._env_steps).view(world.batch_size).clone()
-        world._map = world._map_in_force()
+    switching = _switching_env(env)
+    if switching is not None:
+        switching._env_steps = steps.to(switching._env_steps).view(switching.batch_size).clone()
+        switching._map = switching._map_in_force()
 
 
-def _switching_world(env: EnvBase) -> SwitchingGridWorldEnv | None:
+def _switching_env(env: EnvBase) -> SwitchingGridWorldEnv | None:
     while isinstance(env, TransformedEnv):
         env = env.base_env
     return env if isinstance(env, SwitchingGridWorldEnv) else None

@@ -18,13 +18,13 @@ from torchrl_dceo.envs.env_state import pack_generator, unpack_generator
 from torchrl_dceo.envs.grid.layouts import ACTIONS, MOVES
 from torchrl_dceo.envs.minigrid.cells import KIND, SYMBOLS, TileCanvas, kind_of, make_object
 
-__all__ = ["OBJECT_ACTIONS", "MiniGridWorld", "step_limit"]
+__all__ = ["OBJECT_ACTIONS", "MiniGridMapEnv", "step_limit"]
 
 OBJECT_ACTIONS: tuple[str, ...] = (*ACTIONS, "pickup", "toggle")
-"""The actions of an object environment, in order: those of every grid environment, and two more."""
+"""The actions of an object environment, in order: those of the grid environments, and two more."""
 
 _VECTORS = tuple((column, row) for row, column in MOVES)  # MiniGrid's x comes first
-_DIRECTIONS = (3, 0, 1, 2)  # MiniGrid's number of up, right, down and left
+_DIRECTIONS = (3, 0, 1, 2)  # MiniGrid's numbers of up, right, down and left
 _PICKUP, _TOGGLE = OBJECT_ACTIONS.index("pickup"), OBJECT_ACTIONS.index("toggle")
 _NO_OUTCOME = (0.0, False)
 
@@ -32,8 +32,8 @@ _NO_OUTCOME = (0.0, False)
 def step_limit(plan_length: int) -> int:
     """Returns the step limit of an object environment: six times its shortest plan, at least 200 steps.
 
-    The paper's 100 steps are about three times the shortest path of its navigation environments. A plan
-    with objects has more ways to go astray, so these environments get twice that.
+    The paper's 100 steps are about three times the shortest path of its navigation environments. Tasks
+    with objects are harder, so these environments get twice that.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid.base import step_limit
@@ -61,36 +61,36 @@ def _check_rows(rows: Sequence[str]) -> None:
                 )
 
 
-class MiniGridWorld(MiniGridEnv):
+class MiniGridMapEnv(MiniGridEnv):
     """A MiniGrid environment over an ASCII map, with cardinal moves and fast pixels.
 
-    A move turns the agent that way and takes it one cell on, unless the cell is blocked. With
+    A move turns the agent and moves it one cell in that direction, unless the cell is blocked. With
     probability ``slip`` the action is overwritten by a uniformly random one. Reaching a goal or
-    standing in an open exit door gives +1 and terminates; every other step gives 0. After
+    entering an open exit door gives +1 and terminates; every other step gives 0. After
     ``max_steps`` steps the episode is truncated (also when its last step terminated it).
 
     ``pickup`` and ``toggle`` act on **all four neighbours** of the agent, not only on the cell in
-    front of it. So the direction that the agent faces never matters to what happens next: the
-    state is countable as position x objects, and the image, which does not show the direction,
-    is Markov. MiniGrid's arrow still turns, for people.
+    front of it. So the agent's direction has no effect on the dynamics: the
+    state is position x objects, and the image, which does not show the direction,
+    is Markov. MiniGrid's own rendering still shows the direction.
 
-    The cells hold MiniGrid's own objects, and ``render()`` is MiniGrid's. Its wrappers work:
-    those that compute ``image`` themselves (``RGBImgObsWrapper``, ``FullyObsWrapper``, …) directly, the
+    The cells contain MiniGrid's objects, and ``render()`` is MiniGrid's. Its wrappers work:
+    those that compute ``image`` (``RGBImgObsWrapper``, ``FullyObsWrapper``, …) directly, the
     others with ``observation="minigrid"``. So does its ``ManualControl``: a member of MiniGrid's
-    ``Actions`` is read as such (turn left, turn right, forward, …), an integer as one of ours.
+    ``Actions`` keeps its meaning (turn left, turn right, forward, …), an integer is an index of ``actions``.
 
     The map's characters: ``#`` wall, space or ``.`` floor, ``S`` start (several: one is drawn at each
     reset), ``G`` goal, ``X`` closed hallway, ``K`` key, ``D`` locked door, ``B`` breakable wall.
 
     Args:
-        rows (Sequence[str]): the map, one string a row.
+        rows (Sequence[str]): the map, one string per row.
 
     Keyword Args:
-        mission (str): what MiniGrid shows as the mission.
+        mission (str): MiniGrid's mission text.
         actions (Sequence[str]): :data:`~torchrl_dceo.envs.grid.layouts.ACTIONS` or :data:`OBJECT_ACTIONS`.
         max_steps (int): step limit.
         slip (float): probability that the action is overwritten. Default: 0.15.
-        coverage (bool): no goal, no reward, and nothing but the step limit ends an episode.
+        coverage (bool): no goal and no reward; only the step limit ends an episode.
             Default: ``False``.
         goal_visible (bool): draws the goal in ``pixels`` (MiniGrid's own views always do).
             Default: ``False``.
@@ -104,12 +104,12 @@ class MiniGridWorld(MiniGridEnv):
     Attributes:
         num_states (int): ``state_id`` lies in ``[0, num_states)``. Here: one state per cell that is
             no wall, row by row.
-        cells (np.ndarray): ``uint8`` of shape ``[H, W]``, the index in ``TILE_KINDS`` of what each
-            cell holds, the agent left out.
+        cells (np.ndarray): ``uint8`` of shape ``[H, W]``, the index in ``TILE_KINDS`` of each cell's
+            content, without the agent.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid.base import MiniGridWorld
-        >>> env = MiniGridWorld(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
+        >>> from torchrl_dceo.envs.minigrid.base import MiniGridMapEnv
+        >>> env = MiniGridMapEnv(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
         >>> observation, _ = env.reset(seed=0)
         >>> observation["pixels"].shape, int(observation["state_id"]), env.num_states
         ((3, 3, 5), 0, 3)
@@ -182,14 +182,14 @@ class MiniGridWorld(MiniGridEnv):
         free = np.array([[symbol != "#" for symbol in row] for row in rows])
         self.num_positions = int(free.sum())
         self.num_states = self.num_positions
-        # Nested lists: indexing them is several times faster than indexing an array.
+        # Nested lists: indexing is several times faster than with an array.
         self._position_id = np.where(free, free.cumsum().reshape(free.shape) - 1, -1).tolist()
         self._state_offset = 0
 
     # What happens
 
     def _gen_grid(self, width: int, height: int) -> None:
-        """Puts every object back to where the map has it, and the agent on a start."""
+        """Resets every object to its place on the map, and places the agent on a start."""
         self._put_cells(self._initial_cells)
         which = 0 if len(self.starts) == 1 else int(self.np_random.integers(len(self.starts)))
         self.agent_pos, self.agent_dir = self.starts[which], 0
@@ -234,7 +234,7 @@ class MiniGridWorld(MiniGridEnv):
         return self.observe(), reward, terminated, truncated, {}
 
     def _from_minigrid(self, action: Actions) -> int:
-        """Turns at once, and returns our index of the rest; -1 where nothing is left to do."""
+        """Carries out turns; returns the index of the remaining action, or -1 if there is none."""
         if action in (Actions.left, Actions.right):
             self.agent_dir = (self.agent_dir + (1 if action is Actions.right else -1)) % 4
         elif action is Actions.forward:
@@ -268,7 +268,7 @@ class MiniGridWorld(MiniGridEnv):
         self._draw_agent()
         if thing is None or self.coverage:
             return _NO_OUTCOME
-        return self._reward(), True  # only a goal and an open exit can be stood on
+        return self._reward(), True  # only a goal and an open exit can be entered
 
     def _neighbours(self) -> list[tuple[int, int, WorldObj]]:
         """The objects in the four cells around the agent."""
@@ -301,15 +301,15 @@ class MiniGridWorld(MiniGridEnv):
     # What an environment may add
 
     def _object_state(self) -> int:
-        """The objects' part of the state, a number from 0 on."""
+        """The objects' part of the state, a non-negative integer."""
         return 0
 
     def _bump(self, thing: WorldObj) -> tuple[float, bool]:
-        """The outcome of moving into something that cannot be stood on."""
+        """The outcome of moving into something that cannot be entered."""
         return _NO_OUTCOME
 
     def _advance(self) -> tuple[float, bool]:
-        """What the environment does by itself after the agent's action, and its outcome."""
+        """Changes that are not caused by the agent, after its action; returns their outcome."""
         return _NO_OUTCOME
 
     # What it looks like
@@ -348,11 +348,11 @@ class MiniGridWorld(MiniGridEnv):
     # Save and restore
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all that changes while the environment runs, generator included: integers and arrays.
+        """Returns the complete state, generator included: integers and arrays.
 
         Examples:
-            >>> from torchrl_dceo.envs.minigrid.base import MiniGridWorld
-            >>> env = MiniGridWorld(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
+            >>> from torchrl_dceo.envs.minigrid.base import MiniGridMapEnv
+            >>> env = MiniGridMapEnv(["#####", "#S G#", "#####"], max_steps=10, slip=0.0)
             >>> _ = env.reset(seed=0)
             >>> saved = env.get_state()
             >>> _ = env.step(1)
@@ -370,7 +370,7 @@ class MiniGridWorld(MiniGridEnv):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what :meth:`get_state` returned; the environment continues as if nothing had happened."""
+        """Restores a state of :meth:`get_state`; the environment continues exactly."""
         cells = np.asarray(state["cells"], dtype=np.uint8)
         if cells.shape != self.cells.shape:
             raise ValueError(

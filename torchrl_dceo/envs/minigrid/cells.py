@@ -1,4 +1,4 @@
-"""The cells of object environments, and how a grid of them becomes an image."""
+"""The cells of object environments, and their rendering."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 KIND: dict[str, int] = {kind: index for index, kind in enumerate(TILE_KINDS)}
 
 
-"""The integer of each tile kind: what :attr:`MiniGridWorld.cells` holds."""
+"""The integer of each tile kind, as in :attr:`MiniGridMapEnv.cells`."""
 
 
 SYMBOLS: dict[str, str] = {
@@ -39,17 +39,17 @@ SYMBOLS: dict[str, str] = {
 }
 
 
-"""The characters of an object map and the kind of cell that each stands for."""
+"""The kind of cell of each character of an object map."""
 
 
-_KEY_COLOUR = "yellow"  # MiniGrid's doors open to a key of their own colour
+_KEY_COLOUR = "yellow"  # MiniGrid's doors open with a key of their colour
 
 
-_WALL = Wall()  # never changes, so one object serves every wall of every environment
+_WALL = Wall()  # never changes, so one object is shared by all walls of all environments
 
 
 class BreakableWall(Wall):
-    """A tile of the blue wall: a toggle turns it into floor.
+    """A tile of the blue wall; a toggle turns it into floor.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid.cells import BreakableWall
@@ -67,7 +67,7 @@ class BreakableWall(Wall):
 
 
 class Obstacle(Ball):
-    """A ball that patrols its column; ``step`` is -1 on its way up and +1 on its way down.
+    """A ball that moves up and down its column; ``step`` is -1 upwards and +1 downwards.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid.cells import Obstacle
@@ -76,7 +76,7 @@ class Obstacle(Ball):
     """
 
     def __init__(self, step: int) -> None:
-        super().__init__("blue" if step < 0 else "purple")  # MiniGrid's views tell them apart too
+        super().__init__("blue" if step < 0 else "purple")  # MiniGrid's views distinguish them too
         self.step = step
 
     def can_pickup(self) -> bool:
@@ -84,7 +84,7 @@ class Obstacle(Ball):
         return False
 
 
-# The direction is all there is to an obstacle, so these two serve every place.
+# Obstacles differ only in their direction, so two objects are enough for all cells.
 _OBSTACLES = (Obstacle(step=-1), Obstacle(step=1))
 
 
@@ -137,7 +137,7 @@ def kind_of(thing: WorldObj | None) -> int:
 
 
 class TileCanvas:
-    """The pixels of a grid of tiles; changing a cell copies one cached tile.
+    """The image of a grid of tiles; changing a cell copies one cached tile.
 
     Args:
         height (int): rows of cells.
@@ -147,7 +147,7 @@ class TileCanvas:
 
     Attributes:
         pixels (np.ndarray): ``uint8`` of shape ``[3, height * tile_size, width * tile_size]``; written
-            in place, so copy it before you keep it.
+            in place, so copy it to keep it.
 
     Examples:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Environments with a key and a door, the Escape Room and the Obstructed Key, and every state of one as a table."""
+"""Environments with a key and a door (Escape Room, Obstructed Key), and the table of all their states."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from torchrl.data import Bounded
 
 from torchrl_dceo.envs.grid.maps import rooms
-from torchrl_dceo.envs.minigrid.base import OBJECT_ACTIONS, MiniGridWorld, step_limit
+from torchrl_dceo.envs.minigrid.base import OBJECT_ACTIONS, MiniGridMapEnv, step_limit
 from torchrl_dceo.envs.minigrid.cells import KIND
 from torchrl_dceo.envs.table_env import TableEnv
 
 __all__ = [
     "EscapeRoom",
+    "KeyDoorEnv",
     "KeyDoorTableEnv",
-    "KeyDoorWorld",
     "ObstructedKey",
     "StateTable",
     "escape_room",
@@ -28,7 +28,7 @@ __all__ = [
     "room_middle",
 ]
 
-# How far the task has come, as the lowest digits of the objects' part of the state.
+# The phase of the task, the lowest digit of the objects' part of the state.
 _PHASES = {KIND["door_locked"]: 1, KIND["door_open"]: 2, KIND["door_closed"]: 3}
 
 
@@ -45,32 +45,32 @@ def room_middle(room_size: int) -> int:
     return 1 + room_size // 2
 
 
-class KeyDoorWorld(MiniGridWorld):
+class KeyDoorEnv(MiniGridMapEnv):
     """An environment with one key and one locked door, and any number of breakable tiles.
 
     ``pickup`` takes the key from a neighbouring cell permanently. ``toggle`` breaks the breakable tiles
     and opens or closes the door next to the agent; a locked door opens only to an agent that
-    carries the key. Moving into the open door leaves the environment: +1, and the episode ends.
+    carries the key. Moving into the open door gives +1 and ends the episode.
 
     The state is countable: ``state_id = position + num_positions * (phase + 4 * broken)``, where
     ``position`` counts the cells that are no wall, row by row, ``phase`` is 0 without the key, 1 with
-    it, 2 once the door is open and 3 when it was closed again, and bit ``i`` of ``broken`` tells
-    whether the ``i``-th breakable tile (row by row) is gone. ``num_states`` is the size of a table over
-    these numbers; a few of them cannot occur (standing on a wall that is not broken, say).
+    it, 2 once the door is open and 3 after it was closed again, and bit ``i`` of ``broken`` is set if
+    the ``i``-th breakable tile (row by row) is broken. ``num_states`` is the size of a table over
+    these numbers; a few of them cannot occur (e.g. a position on an unbroken wall).
 
     Args:
         rows (Sequence[str]): the map, with exactly one ``S``, one ``K`` and one ``D``.
 
     Keyword Args:
         max_steps (int, optional): step limit. Default: :func:`step_limit` of the shortest plan.
-        **kwargs: the other arguments of :class:`MiniGridWorld`.
+        **kwargs: the other arguments of :class:`MiniGridMapEnv`.
 
     Attributes:
         plan_length (int): actions of the shortest plan, without slip.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorWorld
-        >>> env = KeyDoorWorld(["#####", "#K SD", "#####"], slip=0.0)
+        >>> from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorEnv
+        >>> env = KeyDoorEnv(["#####", "#K SD", "#####"], slip=0.0)
         >>> _ = env.reset(seed=0)
         >>> up, right, down, left, pickup, toggle = range(6)
         >>> plan = [left, pickup, right, toggle, right]
@@ -122,16 +122,18 @@ def _find(rows: Sequence[str], symbol: str) -> tuple[int, int]:
 
 
 def _plan_length(rows: Sequence[str]) -> int:
-    """Actions of the shortest plan: to the key, breaking what is in the way, and on to the door."""
+    """The number of actions of the shortest plan: to the key, through breakable tiles, and to the door."""
     key, door = _find(rows, "K"), _find(rows, "D")
-    # A breakable tile takes a toggle and a move. The way back goes through the hole that is there.
+    # A breakable tile takes a toggle and a move. The way back uses the same hole.
     out = _walk_lengths(rows, _find(rows, "S"), {" ": 1, ".": 1, "S": 1, "B": 2})
     lengths = []
     for spot in _around(key):
         if spot in out:
             back = _walk_lengths(rows, spot, dict.fromkeys(" .SBK", 1))
             ends = [back[end] for end in _around(door) if end in back]
-            lengths += [out[spot] + end + 3 for end in ends]  # pickup, toggle, and through
+            lengths += [
+                out[spot] + end + 3 for end in ends
+            ]  # pickup, toggle, and the move through the door
     if not lengths:
         raise ValueError("the map cannot be solved: the key or the door is out of reach")
     return min(lengths)
@@ -147,7 +149,7 @@ def _walk_lengths(
 ) -> dict[tuple[int, int], int]:
     """Returns the number of actions from ``source`` to every ``(x, y)`` that can be reached.
 
-    ``enter_cost`` holds the actions it takes to enter a cell of each character; a character that
+    ``enter_cost`` is the number of actions to enter a cell of each character; a character that
     is missing cannot be entered.
     """
     lengths: dict[tuple[int, int], int] = {}
@@ -165,7 +167,7 @@ def _walk_lengths(
 
 
 def escape_room(room_size: int = 5) -> list[str]:
-    """Returns the map: a ring of four rooms, the key in the one across from the door's.
+    """Returns the map: a ring of four rooms; the key is in the room opposite the door.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid.key_and_door import escape_room
@@ -187,17 +189,17 @@ def escape_room(room_size: int = 5) -> list[str]:
     return rows
 
 
-class EscapeRoom(KeyDoorWorld):
-    """The paper's Escape room: +1 only for leaving the room that the agent starts in.
+class EscapeRoom(KeyDoorEnv):
+    """The paper's Escape room: +1 only for leaving through the door of the first room.
 
-    Four rooms in a ring. The agent starts in the middle of one; its door to the outside is locked,
-    and the key lies in the far corner of the opposite room. See :class:`KeyDoorWorld` for
-    ``state_id`` and the actions. The layout and the step limit are ours: the paper shows only a
+    Four rooms in a ring. The agent starts in the middle of one; the door to the outside is locked,
+    and the key lies in the far corner of the opposite room. See :class:`KeyDoorEnv` for
+    ``state_id`` and the actions. The layout and the step limit are not from the paper, which shows only an
     image.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.
-        **kwargs: the arguments of :class:`KeyDoorWorld` but its map.
+        **kwargs: the arguments of :class:`KeyDoorEnv` but its map.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import EscapeRoom
@@ -211,12 +213,12 @@ class EscapeRoom(KeyDoorWorld):
 
 
 def obstructed_key(room_size: int = 5, num_breakable: int | None = None) -> list[str]:
-    """Returns the map: four rooms in a row that is bent into a square, the key behind a wall.
+    """Returns the map: a chain of four rooms in a square, with the key behind a wall.
 
     Args:
         room_size (int): cells along a room's side. Default: 5.
-        num_breakable (int, optional): length of the blue part of the wall in front of the key; the
-            rest of it is ordinary wall. The number of states doubles with each tile. Default: the
+        num_breakable (int, optional): length of the blue, breakable part of the wall in front of the key; the
+            rest is ordinary wall. The number of states doubles with each tile. Default: the
             whole wall, at most 5 tiles.
 
     Examples:
@@ -247,18 +249,18 @@ def obstructed_key(room_size: int = 5, num_breakable: int | None = None) -> list
     return ["".join(row) for row in cells]
 
 
-class ObstructedKey(KeyDoorWorld):
-    """The paper's Obstructed key: +1 only for leaving by the door.
+class ObstructedKey(KeyDoorEnv):
+    """The paper's Obstructed key: +1 only for leaving through the door.
 
-    Four rooms, each connected to the next. A blue wall cuts the key off from the rest of the first
-    room; the agent starts in the second and has to toggle at least one tile away. The locked door
-    is in the fourth. See :class:`KeyDoorWorld` for ``state_id`` and the actions. The layout and the
-    step limit are ours: the paper shows only an image.
+    A chain of four rooms. A blue wall separates the key from the rest of the first
+    room; the agent starts in the second room and has to break at least one tile. The locked door
+    is in the fourth. See :class:`KeyDoorEnv` for ``state_id`` and the actions. The layout and the
+    step limit are not from the paper, which shows only an image.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.
         num_breakable (int, optional): tiles of the blue wall. Default: ``min(room_size, 5)``.
-        **kwargs: the arguments of :class:`KeyDoorWorld` but its map.
+        **kwargs: the arguments of :class:`KeyDoorEnv` but its map.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import ObstructedKey
@@ -276,13 +278,13 @@ class ObstructedKey(KeyDoorWorld):
 
 
 class StateTable(NamedTuple):
-    """What :func:`list_states` returns; a row is a ``state_id`` of the environment.
+    """The result of :func:`list_states`; a row is a ``state_id`` of the environment.
 
     Attributes:
         next_state (Tensor): int64 ``[S, A]``; a state that cannot occur leads to itself.
         pixels (Tensor): uint8 ``[S, 3, H, W]``; black where a state cannot occur.
         occurs (Tensor): bool ``[S]``, which states can be reached from the start.
-        goals (Tensor): the states that have left by the door, int64 ``[G]``.
+        goals (Tensor): the states in the open door, int64 ``[G]``.
         start (int): the state in which episodes start.
     """
 
@@ -293,13 +295,13 @@ class StateTable(NamedTuple):
     start: int
 
 
-def list_states(world: KeyDoorWorld) -> StateTable:
-    """Tries every action in every state that can be reached, objects included, from the start on.
+def list_states(env: KeyDoorEnv) -> StateTable:
+    """Lists all states reachable from the start, objects included, by trying every action in every state.
 
-    Leaving does not end the search: as in coverage mode, an agent in the open door can come back.
+    The search continues behind the door: as in coverage mode, an agent in the open door can come back.
 
     Args:
-        world (KeyDoorWorld): with ``slip=0.0``; it is reset, and left in some state.
+        env (KeyDoorEnv): with ``slip=0.0``; its state is changed.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import EscapeRoom
@@ -308,33 +310,33 @@ def list_states(world: KeyDoorWorld) -> StateTable:
         >>> table.next_state.shape, int(table.occurs.sum())
         (torch.Size([164, 6]), 160)
     """
-    if world.slip:
+    if env.slip:
         raise ValueError(
-            f"states can only be listed in a deterministic environment: build it with slip=0.0, got {world.slip}"
+            f"states can only be listed in a deterministic environment: build it with slip=0.0, got {env.slip}"
         )
-    world.reset(seed=0)
-    num_states, num_actions = world.num_states, len(world.action_names)
+    env.reset(seed=0)
+    num_states, num_actions = env.num_states, len(env.action_names)
     moves = np.tile(np.arange(num_states)[:, None], (1, num_actions))
-    pixels = np.zeros((num_states, *world.observe()["pixels"].shape), np.uint8)
-    start, known = world.state_id, np.zeros(num_states, bool)
+    pixels = np.zeros((num_states, *env.observe()["pixels"].shape), np.uint8)
+    start, known = env.state_id, np.zeros(num_states, bool)
     known[start] = True
-    frontier, goals = [world.get_state()], []
+    frontier, goals = [env.get_state()], []
     while frontier:
         saved = frontier.pop()
-        world.set_state(saved)
-        state = world.state_id
-        pixels[state] = world.observe()["pixels"]
-        if tuple(world.agent_pos) == world._door:
+        env.set_state(saved)
+        state = env.state_id
+        pixels[state] = env.observe()["pixels"]
+        if tuple(env.agent_pos) == env._door:
             goals.append(state)
         for action in range(num_actions):
-            if world.state_id != state:
-                world.set_state(saved)
-            world.step(action)
-            following = world.state_id
+            if env.state_id != state:
+                env.set_state(saved)
+            env.step(action)
+            following = env.state_id
             moves[state, action] = following
             if not known[following]:
                 known[following] = True
-                frontier.append(world.get_state())
+                frontier.append(env.get_state())
     return StateTable(
         torch.from_numpy(moves),
         torch.from_numpy(pixels),
@@ -345,9 +347,9 @@ def list_states(world: KeyDoorWorld) -> StateTable:
 
 
 class KeyDoorTableEnv(TableEnv):
-    """The batched twin of a key-and-door environment: the same states, moves, images and goal, looked up in a table.
+    """A batched, table-based version of a key-and-door environment: same states, moves, images and goal.
 
-    For what needs all states at once: exact eigenfunctions, and representations over all positions with and without
+    For methods that need all states: exact eigenfunctions, and representations over all positions with and without
     the key. Recipes train in the MiniGrid environment.
 
     Args:
@@ -355,7 +357,7 @@ class KeyDoorTableEnv(TableEnv):
 
     Keyword Args:
         batch_size (Sequence[int]): Default: ``()``.
-        starts (str, optional): ``"anywhere"`` draws each start among all states that can occur. Default: the map's.
+        starts (str, optional): ``"anywhere"``: each start is drawn from all states that can occur. Default: the map's.
         coverage (bool): no goal, no reward. Default: ``False``.
         slip (float): Default: 0.15.
         max_steps (int, optional): Default: none.

@@ -10,20 +10,20 @@ from minigrid.core.world_object import WorldObj
 
 from torchrl_dceo.envs.grid.layouts import Layout, parse_layout
 from torchrl_dceo.envs.grid.maps import four_rooms, grid_maze, maze, nine_rooms, rooms
-from torchrl_dceo.envs.minigrid.base import MiniGridWorld, step_limit
+from torchrl_dceo.envs.minigrid.base import MiniGridMapEnv, step_limit
 from torchrl_dceo.envs.minigrid.cells import KIND, Obstacle
 
 __all__ = [
     "FourRooms",
     "GridMaze",
     "Maze",
-    "NavigationWorld",
+    "NavigationEnv",
     "NineRooms",
     "RoomsWithObstacles",
 ]
 
 
-class NavigationWorld(MiniGridWorld):
+class NavigationEnv(MiniGridMapEnv):
     """Any map of :mod:`torchrl_dceo.envs.grid.layouts` as a MiniGrid environment with four moves.
 
     It has the same states, moves, rewards and pixels as ``GridWorldEnv`` over the same map.
@@ -33,11 +33,11 @@ class NavigationWorld(MiniGridWorld):
 
     Keyword Args:
         max_steps (int): step limit. Default: 100.
-        **kwargs: the other arguments of :class:`MiniGridWorld`.
+        **kwargs: the other arguments of :class:`MiniGridMapEnv`.
 
     Examples:
-        >>> from torchrl_dceo.envs.minigrid.rooms import NavigationWorld
-        >>> env = NavigationWorld("S.#\\n#.#\\n#.G", slip=0.0)
+        >>> from torchrl_dceo.envs.minigrid.rooms import NavigationEnv
+        >>> env = NavigationEnv("S.#\\n#.#\\n#.G", slip=0.0)
         >>> _ = env.reset(seed=0)
         >>> [env.step(action)[1] for action in (1, 2, 2, 1)]
         [0.0, 0.0, 0.0, 1.0]
@@ -48,12 +48,12 @@ class NavigationWorld(MiniGridWorld):
         super().__init__(str(self.layout).split("\n"), max_steps=max_steps, **kwargs)
 
 
-class NineRooms(NavigationWorld):
+class NineRooms(NavigationEnv):
     """Nine Rooms, see :func:`~torchrl_dceo.envs.grid.maps.nine_rooms`.
 
     Keyword Args:
         room_size (int): cells along a room's side. Default: 5.
-        **kwargs: the arguments of :class:`NavigationWorld` but its map.
+        **kwargs: the arguments of :class:`NavigationEnv` but its map.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import NineRooms
@@ -65,7 +65,7 @@ class NineRooms(NavigationWorld):
         super().__init__(nine_rooms(room_size), **kwargs)
 
 
-class FourRooms(NavigationWorld):
+class FourRooms(NavigationEnv):
     """Four Rooms, see :func:`~torchrl_dceo.envs.grid.maps.four_rooms`.
 
     Examples:
@@ -78,7 +78,7 @@ class FourRooms(NavigationWorld):
         super().__init__(four_rooms(), **kwargs)
 
 
-class Maze(NavigationWorld):
+class Maze(NavigationEnv):
     """The Maze, see :func:`~torchrl_dceo.envs.grid.maps.maze`.
 
     Examples:
@@ -91,7 +91,7 @@ class Maze(NavigationWorld):
         super().__init__(maze(), **kwargs)
 
 
-class GridMaze(NavigationWorld):
+class GridMaze(NavigationEnv):
     """GridMaze, see :func:`~torchrl_dceo.envs.grid.maps.grid_maze`.
 
     Examples:
@@ -113,28 +113,28 @@ _FLOOR = KIND["floor"]
 _KINDS = {-1: KIND["obstacle"], 1: KIND["obstacle_down"]}
 
 
-class RoomsWithObstacles(MiniGridWorld):
-    """The paper's Rooms with obstacles: +1 at the goal, -1 for hitting an obstacle; both end it.
+class RoomsWithObstacles(MiniGridMapEnv):
+    """The paper's Rooms with obstacles: +1 at the goal, -1 for a collision; both end the episode.
 
     Three rooms in a row, the start in one corner and the goal in the opposite one. At each reset
     the obstacles appear in distinct columns between the two, in a random cell of the column, going
-    up or down at random. After the agent's action each of them takes one step its way and turns
-    round at a wall. The agent hits one by moving into it or by standing where it wants to go; agent
-    and obstacle then stay where they are. An obstacle is drawn in one colour on its way up and in
-    another on its way down, so that one image determines what it does next. In coverage mode obstacles
-    only block the way, and turn round at the agent as they do at a wall.
+    up or down at random. After the agent's action each of them moves one cell and turns
+    round at a wall. A collision occurs if the agent moves into an obstacle or an obstacle into the agent; agent
+    and obstacle then stay where they are. An obstacle has one colour on its way up and
+    another on its way down, so that one image determines its next move. In coverage mode obstacles
+    only block the way, and turn round at the agent as at a wall.
 
     ``state_id`` is the agent's **position alone**, the cells that are no wall counted row by row:
-    the obstacles' places are too many to count. The layout, the number of obstacles and the step
-    limit are ours: the paper shows only an image. In one episode of twenty (with the defaults) obstacles side by side
-    happen to leave no way through.
+    there are too many configurations of obstacles. The layout, the number of obstacles and the step
+    limit are not from the paper, which shows only an image. In 5% of the episodes (with the defaults) obstacles
+    block every path.
 
     Keyword Args:
         room_size (int): cells along a room's side, at least 4. Default: 5.
         num_obstacles (int, optional): Default: ``room_size - 1``.
         max_steps (int, optional): step limit. Default: :func:`step_limit` of the shortest path.
         goal_visible (bool): Default: ``True``.
-        **kwargs: the other arguments of :class:`MiniGridWorld`.
+        **kwargs: the other arguments of :class:`MiniGridMapEnv`.
 
     Examples:
         >>> from torchrl_dceo.envs.minigrid import RoomsWithObstacles
@@ -164,7 +164,7 @@ class RoomsWithObstacles(MiniGridWorld):
         layout = parse_layout(rooms(1, 3, room_size, start=start, goal=goal))
         rows = str(layout).split("\n")
         self.room_size = room_size
-        # The column next to the start stays free, so that no episode is lost before it began.
+        # The column next to the start stays free, so that no episode is lost at its first step.
         self._columns = [x for x in range(3, len(rows[0]) - 2) if x % (room_size + 1)]
         self.num_obstacles = room_size - 1 if num_obstacles is None else num_obstacles
         if not 0 <= self.num_obstacles <= len(self._columns):
@@ -197,7 +197,7 @@ class RoomsWithObstacles(MiniGridWorld):
         ]
 
     def obstacles(self) -> list[tuple[int, int, int]]:
-        """Returns ``(x, y, step)`` of each obstacle; step is -1 on its way up, +1 on its way down."""
+        """Returns ``(x, y, step)`` of each obstacle; step is -1 upwards, +1 downwards."""
         return list(self._obstacles)
 
     def _bump(self, thing: WorldObj) -> tuple[float, bool]:
@@ -219,7 +219,7 @@ class RoomsWithObstacles(MiniGridWorld):
         return outcome
 
     def _blocks(self, x: int, y: int) -> bool:
-        """Whether an obstacle has to turn round there; it has its column to itself."""
+        """Whether an obstacle has to turn round there; there is one obstacle per column."""
         if (x, y) == self.agent_pos:
             return self.coverage
         return self.grid.grid[y * self.width + x] is not None

@@ -10,32 +10,32 @@ import gymnasium as gym
 
 from torchrl_dceo.envs.miniworld_headless import import_miniworld
 
-# Before any module of this package imports MiniWorld: pyglet must know by then that there is no screen.
+# Before any module of this package imports MiniWorld: pyglet must be configured for headless rendering.
 import_miniworld()
 
 from torchrl_dceo.envs.miniworld.base import FloorPlan, MiniWorld3D  # noqa: E402
 from torchrl_dceo.envs.miniworld.strafing import (  # noqa: E402
     MiniWorldFourRoomsStrafe,
     MyWayHomeSparseStrafe,
-    StrafingWorld,
+    StrafingEnv,
 )
 from torchrl_dceo.envs.miniworld.turning import MiniWorldFourRooms, MyWayHomeSparse  # noqa: E402
 
 __all__ = [
-    "WORLDS",
+    "ENVIRONMENTS",
     "FloorPlan",
     "MiniWorld3D",
     "MiniWorldFourRooms",
     "MiniWorldFourRoomsStrafe",
     "MyWayHomeSparse",
     "MyWayHomeSparseStrafe",
-    "StrafingWorld",
-    "register_worlds",
+    "StrafingEnv",
+    "register_envs",
 ]
 
-WORLDS: dict[str, type[MiniWorld3D]] = {
-    world.__name__: world
-    for world in (
+ENVIRONMENTS: dict[str, type[MiniWorld3D]] = {
+    env.__name__: env
+    for env in (
         MiniWorldFourRoomsStrafe,
         MyWayHomeSparseStrafe,
         MiniWorldFourRooms,
@@ -45,13 +45,13 @@ WORLDS: dict[str, type[MiniWorld3D]] = {
 """Every registered environment by its short name."""
 
 
-def register_worlds() -> None:
-    """Registers every environment with gymnasium; importing this package has already done it."""
-    for name in WORLDS:
-        world_id = f"torchrl_dceo/{name}-v0"
-        if world_id not in gym.registry:
+def register_envs() -> None:
+    """Registers every environment with gymnasium; called when this package is imported."""
+    for name in ENVIRONMENTS:
+        env_id = f"torchrl_dceo/{name}-v0"
+        if env_id not in gym.registry:
             # gymnasium's checker takes several images at each reset; the tests run it.
-            gym.register(world_id, entry_point=f"{__name__}:{name}", disable_env_checker=True)
+            gym.register(env_id, entry_point=f"{__name__}:{name}", disable_env_checker=True)
 
 
-register_worlds()
+register_envs()

@@ -1,4 +1,4 @@
-"""What the 3D environments share: the simulator, its images, its state, and the plan of its floor."""
+"""Base of the 3D environments: simulator, images, save/restore, and floor plan."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ __all__ = [
 class FloorPlan:
     """The floor of a MiniWorld environment: free positions, and numbered cells for counting visits.
 
-    Positions are (x, z) in metres. One is free if it lies inside of a room and an agent there touches no wall.
+    Positions are (x, z) in metres. A position is free if it is inside a room and an agent there touches no wall.
 
     Args:
         rooms (sequence of miniworld.miniworld.Room): the rooms and hallways, with their walls generated.
         radius (float): of the agent.
         cell_size (float): side of a cell in metres.
-        step (float): how finely the floor is looked at to find the cells that can be entered.
+        step (float): resolution of the search for cells that can be entered.
 
     Attributes:
         outlines (list of np.ndarray): ``[corners, 2]`` of each room.
         walls (np.ndarray): ``[W, 2, 2]``, both ends of each wall.
         low (np.ndarray): the least (x, z) of all rooms.
         high (np.ndarray): the largest (x, z) of all rooms.
-        num_cells (int): how many cells an agent can enter.
+        num_cells (int): the number of cells that an agent can enter.
         cell_centres (np.ndarray): ``[num_cells, 2]``.
     """
 
@@ -65,7 +65,7 @@ class FloorPlan:
         self.num_cells = len(entered)
         cells = np.stack([entered // shape[1], entered % shape[1]], -1)
         self.cell_centres = self.low + (cells + 0.5) * cell_size
-        # A cell of which an agent enters less than a step counts as its nearest neighbour.
+        # A cell that an agent can enter by less than a step counts as its nearest neighbour.
         every = np.moveaxis(np.indices(tuple(shape)), 0, -1).reshape(-1, 2)
         nearest = ((every[:, None] - cells[None]) ** 2).sum(-1).argmin(1)
         self._number = nearest.reshape(shape).tolist()
@@ -75,12 +75,12 @@ class FloorPlan:
         return index.clip(0, self._shape - 1)
 
     def cell_of(self, x: float, z: float) -> int:
-        """The number of the cell that a position lies in."""
+        """The index of the cell of a position."""
         i, j = self._cell_index(np.array([x, z]))
         return self._number[i][j]
 
     def room_of(self, positions: np.ndarray) -> np.ndarray:
-        """The number of the room or hallway that each of ``[..., 2]`` positions lies in, or is nearest to."""
+        """The index of the room or hallway that contains each of ``[..., 2]`` positions, or is nearest to it."""
         heights = [
             ((positions[..., None, :] - outline) * normals).sum(-1).min(-1)
             for outline, normals in zip(self.outlines, self._normals, strict=True)
@@ -88,7 +88,7 @@ class FloorPlan:
         return np.stack(heights, -1).argmax(-1)
 
     def is_free(self, positions: np.ndarray) -> np.ndarray:
-        """Whether an agent can stand at each of ``[..., 2]`` positions."""
+        """Whether an agent can be at each of ``[..., 2]`` positions."""
         inside = np.zeros(positions.shape[:-1], bool)
         for outline, normals in zip(self.outlines, self._normals, strict=True):
             heights = ((positions[..., None, :] - outline) * normals).sum(-1)
@@ -109,7 +109,7 @@ class FloorPlan:
         return self.lattice_grid(spacing)[1]
 
     def lattice_grid(self, spacing: float) -> tuple[np.ndarray, np.ndarray]:
-        """Which points of a square grid over the floor are free, ``[I, J]``, and where those are, ``[P, 2]``."""
+        """A mask of the free points of a square grid over the floor, ``[I, J]``, and their positions, ``[P, 2]``."""
         counts = np.floor((self.high - self.low) / spacing + 1e-9).astype(int)
         # The same margin on both sides: symmetric environments get symmetric grids.
         margin = (self.high - self.low - counts * spacing) / 2
@@ -123,35 +123,35 @@ ACTION_NAMES = ("turn_left", "turn_right", "move_forward")
 
 
 class MiniWorld3D(MiniWorldEnv):
-    """A first-person environment: turn left, turn right, go forward, and see what is in front.
+    """A first-person environment with the actions turn left, turn right and forward.
 
-    A subclass, mixed with an environment of the package or with its own ``_gen_world`` and ``step``, defines which
-    rooms there are and puts the goal into ``self.box``. Its rooms must be the same in every episode: they are built
-    once, and an episode only places agent and goal. Rendering differs from MiniWorld's in speed
-    (:class:`~torchrl_dceo.envs.miniworld.view.View`, ``benchmarks/miniworld.py``), not in what is seen. There is no
+    A subclass, mixed with an environment of MiniWorld or with its own ``_gen_world`` and ``step``, defines the
+    rooms and stores the goal in ``self.box``. The rooms must be the same in every episode: they are built
+    once, and an episode only places agent and goal. Images are MiniWorld's, but rendered faster
+    (:class:`~torchrl_dceo.envs.miniworld.view.View`, ``benchmarks/miniworld.py``). There is no
     domain randomisation.
 
     Observations are a dictionary: ``pixels`` ``uint8 [3, H, views · W]``; ``state_id``, the cell of the floor that the
-    agent stands in, whatever its heading (for counting visits: the environment has more states than that); ``pose``
+    agent, independent of its heading (for counting visits: the environment has more states than that); ``pose``
     ``float32 [3]``, x and z in metres and the heading in radians.
 
     Keyword Args:
         max_steps (int): the length of an episode.
-        coverage (bool): leaves the goal out: no box, no reward, no end but that of time. Default: ``False``.
+        coverage (bool): no box, no reward, no end but the step limit. Default: ``False``.
         obs_width (int): Default: 80, MiniWorld's own.
         obs_height (int): Default: 60.
-        samples (int): per pixel, against jagged edges; 1 is faster. Default: 4.
-        views (int): images of a state, all around, side by side as one wide image: with 4, what is to the left,
-            ahead, to the right, behind. One hardly tells rooms that look alike; four see all doors of a room, and
-            convolutions look for doors in all of them alike. Default: 1.
+        samples (int): samples per pixel (anti-aliasing); 1 is faster. Default: 4.
+        views (int): the number of views all around, side by side in one wide image: with 4 to the left,
+            ahead, to the right and behind. One view may not identify a room; four show all doors of a room, and
+            convolutions share the features of all views. Default: 1.
         cell_size (float): side of a cell of ``state_id``, in metres. Default: 1.
         render_mode (str, optional): ``"rgb_array"`` or ``None``.
 
     Attributes:
-        action_names (tuple of str): what each action does, by its number.
-        fixed_heading (float, optional): where the agent looks if it cannot turn, in radians.
+        action_names (tuple of str): the name of each action.
+        fixed_heading (float, optional): the heading in radians if the agent cannot turn.
         num_states (int): ``state_id`` lies in ``[0, num_states)``.
-        floor_plan (FloorPlan): where the agent can be.
+        floor_plan (FloorPlan): the positions where the agent can be.
     """
 
     action_names: tuple[str, ...] = ACTION_NAMES
@@ -178,7 +178,7 @@ class MiniWorld3D(MiniWorldEnv):
             raise ValueError(f"views must be at least 1, got {views}")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
-        # Not MiniWorldEnv's: it makes a window of its own and a frame buffer of 120 MB for each environment.
+        # Not MiniWorldEnv's constructor: it creates a window and a frame buffer of 120 MB for each environment.
         self.actions = MiniWorldEnv.Actions
         self.action_space = gym.spaces.Discrete(len(self.action_names))
         self.max_episode_steps = max_steps
@@ -203,7 +203,7 @@ class MiniWorld3D(MiniWorldEnv):
     # Rooms, once
 
     def add_room(self, **kwargs: Any) -> Room:
-        """Adds a room; in later episodes, finds the one that was added at this point of the first."""
+        """Adds a room; in later episodes, returns the corresponding room of the first episode."""
         if self._remade is not None:
             return next(self._remade)
         room = super().add_room(**kwargs)
@@ -275,7 +275,7 @@ class MiniWorld3D(MiniWorldEnv):
         }
 
     def observe_at(self, positions: np.ndarray, heading: float) -> np.ndarray:
-        """What the agent would see at each of ``[P, 2]`` positions: ``uint8 [P, 3, H, views · W]``. Nothing changes."""
+        """The images at ``[P, 2]`` positions, ``uint8 [P, 3, H, views · W]``; does not change the environment."""
         before = self.agent.pos, self.agent.dir
         pictures = []
         try:
@@ -289,7 +289,7 @@ class MiniWorld3D(MiniWorldEnv):
     def _look_around(self) -> np.ndarray:
         ahead, view = self.agent.dir, self.obs_fb
         pixels = np.empty((3, view.height, self.views, view.width), np.uint8)
-        # From left to right, as one would turn one's head: the heading falls.
+        # From left to right, so the heading decreases.
         leftmost = (self.views - 1) // 2
         try:
             for k in range(self.views):
@@ -301,16 +301,16 @@ class MiniWorld3D(MiniWorldEnv):
 
     @property
     def vis_fb(self) -> View:
-        """The large frame buffer of images for people, made when first needed."""
+        """The large frame buffer of images for people, created when first needed."""
         if self._vis_fb is None:
             self._vis_fb = View(800, 600, 16)
         return self._vis_fb
 
     def _render_static(self) -> None:
-        """Records the drawing of rooms and light once, under a number of its own.
+        """Compiles the drawing of rooms and light once, into a display list with its own number.
 
-        MiniWorld's number is always 1, so that a second environment in the same process would be drawn in place of the
-        first. Here 1 is never taken, so that environments of the package can be there too.
+        MiniWorld always uses number 1, so that a second environment in the same process would replace the
+        first. Number 1 is not used here, so that MiniWorld's own environments can run in the same process.
         """
         if self._static_list is not None:
             return
@@ -319,8 +319,8 @@ class MiniWorld3D(MiniWorldEnv):
         gl.glEnable(gl.GL_LIGHTING)
         gl.glEnable(gl.GL_LIGHT0)
         for kind, values in (
-            # As in MiniWorld, where adding [1] to an array makes a direction of the position: light as of the sun, so
-            # that walls differ in brightness by where they face.
+            # As in MiniWorld, where adding [1] to an array turns the position into a direction: parallel light, so
+            # that the brightness of a wall depends on its orientation.
             (gl.GL_POSITION, [*(np.asarray(self.light_pos) + 1), 0]),
             (gl.GL_AMBIENT, [*self.light_ambient, 1]),
             (gl.GL_DIFFUSE, [*self.light_color, 1]),
@@ -335,7 +335,7 @@ class MiniWorld3D(MiniWorldEnv):
         gl.glEndList()
 
     def render_obs(self, frame_buffer: Any = None) -> np.ndarray:
-        """Draws what the agent sees, ``uint8 [H, W, 3]``."""
+        """Draws the agent's view, ``uint8 [H, W, 3]``."""
         view = self.obs_fb if frame_buffer is None else frame_buffer
         self.shadow_window.switch_to()
         view.bind()
@@ -359,7 +359,7 @@ class MiniWorld3D(MiniWorldEnv):
     # Save and restore
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all that changes while the environment runs, generator included: integers and arrays."""
+        """Returns the complete state, generator included: integers and arrays."""
         return {
             "positions": np.array([entity.pos for entity in self.entities], np.float64),
             "headings": np.array([entity.dir for entity in self.entities], np.float64),
@@ -368,7 +368,7 @@ class MiniWorld3D(MiniWorldEnv):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what :meth:`get_state` returned; the environment continues as if nothing had happened."""
+        """Restores a state of :meth:`get_state`; the environment continues exactly."""
         positions, headings = np.asarray(state["positions"]), np.asarray(state["headings"])
         if len(positions) != len(self.entities):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The paper's 3D environments: four strafing moves, a fixed heading, and walls that differ from room to room."""
+"""The paper's 3D environments: four strafing moves, a fixed heading, and different walls in each room."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torchrl_dceo.envs.miniworld.base import MiniWorld3D
 from miniworld.entity import Box  # isort: skip  (after base, which makes it importable)
 from miniworld.params import DEFAULT_PARAMS  # isort: skip
 
-__all__ = ["Door", "MiniWorldFourRoomsStrafe", "MyWayHomeSparseStrafe", "RectRoom", "StrafingWorld"]
+__all__ = ["Door", "MiniWorldFourRoomsStrafe", "MyWayHomeSparseStrafe", "RectRoom", "StrafingEnv"]
 
-HEADING = 0.0  # towards larger x, always
+HEADING = 0.0  # always towards larger x
 
 
 class RectRoom(NamedTuple):
@@ -28,7 +28,7 @@ class RectRoom(NamedTuple):
 
 
 class Door(NamedTuple):
-    """An opening between two rooms: the axis along which it is wide, and from where to where."""
+    """An opening between two rooms: the axis of its width, and its interval on that axis."""
 
     one: str
     other: str
@@ -37,16 +37,16 @@ class Door(NamedTuple):
     high: float
 
 
-class StrafingWorld(MiniWorld3D):
-    """An environment whose agent always looks the same way and moves left, right, forward or back.
+class StrafingEnv(MiniWorld3D):
+    """An environment whose agent has a fixed heading and moves left, right, forward or back.
 
-    Since the heading never changes, an image is a function of the position alone, and distinct walls identify the
-    rooms apart. The reward is +1 at the red box, which ends the episode, and 0 elsewhere.
+    Since the heading never changes, the image is a function of the position, and distinct walls identify the
+    rooms. The reward is +1 at the red box, which ends the episode, and 0 elsewhere.
 
     A subclass declares rooms, doors, the box and the length of a step, and places the agent.
 
     Args:
-        starts (str): ``"authors"``, where the authors' agent starts, or ``"anywhere"`` on the floor, for walks that see
+        starts (str): ``"authors"``, the start of the authors' agent, or ``"anywhere"`` on the floor, to visit
             all of it. Default: ``"authors"``.
         **kwargs: those of :class:`~torchrl_dceo.envs.miniworld.base.MiniWorld3D`.
     """
@@ -66,7 +66,7 @@ class StrafingWorld(MiniWorld3D):
         if starts not in ("authors", "anywhere"):
             raise ValueError(f"starts must be 'authors' or 'anywhere', got {starts!r}")
         self.starts = starts
-        # The package ends an episode within 1.1 steps of the box: of the steps made here.
+        # MiniWorld ends an episode within 1.1 steps of the box: here of steps of this length.
         self.params = DEFAULT_PARAMS.no_random()
         self.params.set("forward_step", self.step_size)
         super().__init__(**kwargs)
@@ -106,10 +106,10 @@ class StrafingWorld(MiniWorld3D):
         return 1.0
 
 
-class MiniWorldFourRoomsStrafe(StrafingWorld):
-    """The authors' Four Rooms: a ring of four rooms, a fixed start, and a fixed goal in the opposite room.
+class MiniWorldFourRoomsStrafe(StrafingEnv):
+    """The authors' Four Rooms: a ring of four rooms, a fixed start, and a fixed goal in the diagonally opposite room.
 
-    Seen from above, with x to the right and z down::
+    From above, with x to the right and z down::
 
         3 ─ 2        start in 3
         │   │
@@ -123,7 +123,7 @@ class MiniWorldFourRoomsStrafe(StrafingWorld):
     """
 
     step_size = 0.15
-    # The textures are the authors', all of which the package has.
+    # The textures are the authors', all available in MiniWorld.
     plan = {
         "0": RectRoom(-7, -1, 1, 7, "cardboard"),
         "1": RectRoom(1, 7, 1, 7, "marble"),
@@ -136,7 +136,7 @@ class MiniWorldFourRoomsStrafe(StrafingWorld):
         Door("2", "3", "z", -5, -3),
         Door("3", "0", "x", -5, -3),
     )
-    wall_height, door_height = 2.74, 2.2  # the package's
+    wall_height, door_height = 2.74, 2.2  # MiniWorld's
     goal = (1.5, 1.5)
 
     def __init__(self, *, start_seed: int = 0, max_steps: int = 1000, **kwargs: Any) -> None:
@@ -149,10 +149,10 @@ class MiniWorldFourRoomsStrafe(StrafingWorld):
         self.place_agent(pos=np.array([x, 0.0, z]), dir=HEADING)
 
 
-class MyWayHomeSparseStrafe(StrafingWorld):
-    """The authors' My Way Home, sparse: ten rooms, a start anywhere in the leftmost, and a goal at the far right.
+class MyWayHomeSparseStrafe(StrafingEnv):
+    """The authors' My Way Home, sparse: ten rooms, a start anywhere in the leftmost room, and a goal on the far right.
 
-    Seen from above, with x to the right and z down::
+    From above, with x to the right and z down::
 
                 3 ─ 2 ─ right
                 │   │     │
@@ -162,7 +162,7 @@ class MyWayHomeSparseStrafe(StrafingWorld):
                 │
             very_sparse
 
-    The way leads from the start through 0, 1 (or 3), 2 and ``right``; ``bottom`` and ``very_sparse`` are a dead end.
+    The path is from the start through 0, 1 (or 3), 2 and ``right``; ``bottom`` and ``very_sparse`` are a dead end.
 
     Args:
         max_steps (int): Default: 2100, the authors'.
@@ -170,7 +170,7 @@ class MyWayHomeSparseStrafe(StrafingWorld):
     """
 
     step_size = 0.27
-    # Textures are ours: the authors have those of Doom, which the package lacks.
+    # Other textures than the authors', who use those of Doom, which MiniWorld does not have.
     plan = {
         "0": RectRoom(-5, -1, 1, 5, "cardboard"),
         "1": RectRoom(1, 5, 1, 5, "marble"),

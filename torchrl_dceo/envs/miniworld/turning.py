@@ -1,4 +1,4 @@
-"""3D environments in which the agent turns: Four Rooms of the package, and a longer one of ours."""
+"""3D environments in which the agent turns: MiniWorld's Four Rooms, and a larger environment."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ WALLS = ("brick_wall", "wood", "marble", "cinder_blocks")
 
 
 class MiniWorldFourRooms(MiniWorld3D, FourRooms):
-    """The package's ``MiniWorld-FourRooms-v0``: four rooms in a ring, agent and red box anywhere.
+    """MiniWorld's ``MiniWorld-FourRooms-v0``: four rooms in a ring, agent and red box anywhere.
 
-    Rooms, doors, places, moves and reward are the package's: 1 − 0.2 · steps / ``max_steps`` at the box, 0 elsewhere.
-    The four rooms look alike: only visible doors identify the room.
+    Rooms, doors, positions, moves and reward are MiniWorld's: 1 − 0.2 · steps / ``max_steps`` at the box, 0 elsewhere.
+    The four rooms have the same textures: only visible doors identify the room.
 
     Args:
-        max_steps (int): Default: 250, as in the package.
-        distinct_walls (bool): gives each room its own walls, so that a view identifies the room. Default: ``False``,
-            as in the package.
+        max_steps (int): Default: 250, as in MiniWorld.
+        distinct_walls (bool): a different wall texture in each room, which identifies it. Default: ``False``,
+            as in MiniWorld.
         **kwargs: those of :class:`~torchrl_dceo.envs.miniworld.base.MiniWorld3D`.
     """
 
@@ -43,7 +43,7 @@ class MiniWorldFourRooms(MiniWorld3D, FourRooms):
         super().__init__(max_steps=max_steps, **kwargs)
 
     def add_room(self, **kwargs: Any) -> Any:
-        """Adds a room, with the next of the walls if they are to differ."""
+        """Adds a room, with the next wall texture if ``distinct_walls``."""
         if self.distinct_walls:
             kwargs["wall_tex"] = WALLS[len(self._made) % len(WALLS)]
         return super().add_room(**kwargs)
@@ -53,7 +53,7 @@ PITCH, HALF_ROOM, HALF_DOOR = 5.0, 1.75, 0.75
 
 
 class RoomPlan(NamedTuple):
-    """A room: its column and row in the plan, and what its walls and floor are made of."""
+    """A room: its column and row in the plan, and its textures."""
 
     column: int
     row: int
@@ -84,10 +84,10 @@ START, GOAL = "I", "A"
 
 
 class MyWayHomeSparse(MiniWorld3D):
-    """Twelve rooms, each of other walls, joined by hallways as the branches of a tree; one start, one far goal.
+    """Twelve rooms with different walls, connected by hallways in a tree; one start, one distant goal.
 
-    After Doom's My Way Home as ViZDoom has it (Kempka et al. 2016), in its sparse form (Pathak et al. 2017): the agent
-    always starts in the same room, and the only reward is +1 at the goal. The plan is ours::
+    After ViZDoom's My Way Home (Kempka et al. 2016), in its sparse form (Pathak et al. 2017): the agent
+    always starts in the same room, and the only reward is +1 at the goal. The plan is different::
 
         A ─ B ─ C   D
                 │   │
@@ -95,11 +95,11 @@ class MyWayHomeSparse(MiniWorld3D):
         │   │
         I ─ J ─ K ─ L
 
-    The start I is next to the goal A as the crow flies, but the way leads through J, F, G, C and B: 30 metres, some 200
+    The start I is close to the goal A, but the path is through J, F, G, C and B: 30 metres, about 200
     steps forward and 30 turns. E, D and L are dead ends.
 
     Args:
-        max_steps (int): Default: 600, three times the shortest way (ours; Doom's are 525 decisions).
+        max_steps (int): Default: 600, three times the shortest path (in ViZDoom: 525 decisions).
         **kwargs: those of :class:`~torchrl_dceo.envs.miniworld.base.MiniWorld3D`.
     """
 

@@ -1,4 +1,4 @@
-"""What the agent sees in 3D: textures of walls, and images drawn without a screen."""
+"""Rendering of the 3D environments: textures, and images without a display."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 
 
 def preload(name: str) -> None:
-    """Puts a texture into MiniWorld's cache, if it is not there yet.
+    """Loads a texture into MiniWorld's cache, if it is not there yet.
 
-    MiniWorld turns every pixel of it from RGB to RGBA in Python and then has the driver drop the A, half a second a
+    MiniWorld converts every pixel from RGB to RGBA in Python, although the driver drops the A: half a second per
     texture.
 
     Args:
-        name (str): such as ``"brick_wall"``.
+        name (str): the name, e.g. ``"brick_wall"``.
     """
     path = get_file_path("textures", f"{name}_1", "png")
     if path in Texture.tex_cache:
@@ -37,7 +37,7 @@ def preload(name: str) -> None:
     image = pyglet.image.load(path)
     loaded = image.get_texture()
     gl.glBindTexture(loaded.target, loaded.id)
-    # Again, as it is: pyglet pads to powers of two, which leaves seams where a texture repeats.
+    # Uploaded again without padding: pyglet pads to powers of two, which leaves seams where a texture repeats.
     channels = {"RGB": gl.GL_RGB, "RGBA": gl.GL_RGBA}
     data = image.get_image_data()
     kind = data.format if data.format in channels else "RGBA"
@@ -62,9 +62,9 @@ def preload(name: str) -> None:
 
 @lru_cache(maxsize=1)
 def shared_window() -> Any:
-    """The invisible window, and with it the one OpenGL context, of all environments of this process.
+    """The invisible window with the OpenGL context shared by all environments of this process.
 
-    MiniWorld makes one for each environment, and has to switch between them at each image.
+    MiniWorld creates one per environment, and has to switch between them for each image.
     """
     window = pyglet.window.Window(width=1, height=1, visible=False)
     gl.glEnable(gl.GL_DEPTH_TEST)
@@ -73,16 +73,16 @@ def shared_window() -> Any:
 
 
 class View:
-    """A frame buffer whose image is read back as an array.
+    """A frame buffer whose image is read as an array.
 
-    MiniWorld's own has four floats a sample where an image needs four bytes, and copies the depth of every image
-    along. With a software renderer that is a third of the time of a small one.
+    MiniWorld's has four floats per sample instead of four bytes, and also copies the depth of every image. With a
+    software renderer that is a third of the time of a small image.
 
     Args:
-        width (int): of the image.
-        height (int): of the image.
-        samples (int): a pixel is the mean of so many (as many as the driver has; Mesa's software renderer: 4). 1 is
-            faster, with jagged edges.
+        width (int): width of the image.
+        height (int): height of the image.
+        samples (int): samples per pixel, limited by the driver (Mesa's software renderer: 4). 1 is
+            faster, without anti-aliasing.
     """
 
     def __init__(self, width: int, height: int, samples: int = 4) -> None:
@@ -92,7 +92,7 @@ class View:
         gl.glGetIntegerv(gl.GL_MAX_SAMPLES, byref(most))
         self.samples = max(1, min(samples, most.value))
         self._drawn = self._buffer(self.samples)
-        # With one sample there is nothing to resolve: the image is read from where it was drawn.
+        # With one sample the image is read directly from the buffer into which it was drawn.
         self._final = self._drawn if self.samples == 1 else self._buffer(1)
         self._pixels = np.zeros((height, width, 3), np.uint8)
         self._pointer = self._pixels.ctypes.data_as(POINTER(gl.GLubyte))
@@ -121,7 +121,7 @@ class View:
         return buffer
 
     def bind(self) -> None:
-        """Directs what is drawn next here."""
+        """Makes this the target of the next drawing operations."""
         gl.glBindFramebuffer(gl.GL_FRAMEBUFFER, self._drawn)
         gl.glViewport(0, 0, self.width, self.height)
 
@@ -143,7 +143,7 @@ class View:
 
 @lru_cache(maxsize=16)
 def perspective_matrix(fov_y: float, aspect: float, near: float = 0.04, far: float = 100.0) -> Any:
-    """The projection of a camera with that vertical field of view in degrees, in OpenGL's column order."""
+    """The projection matrix of a camera with a vertical field of view in degrees, in OpenGL's column order."""
     f = 1 / math.tan(math.radians(fov_y) / 2)
     depth = near - far
     rows = (
@@ -156,7 +156,7 @@ def perspective_matrix(fov_y: float, aspect: float, near: float = 0.04, far: flo
 
 
 def camera_matrix(x: float, y: float, z: float, heading: float) -> Any:
-    """The view from a point, level, towards (cos, 0, −sin) of the heading, in OpenGL's column order."""
+    """The view matrix from a point towards (cos, 0, −sin) of the heading, in OpenGL's column order."""
     c, s = math.cos(heading), math.sin(heading)
     # Rows: right (s, 0, c), up (0, 1, 0), backward (−c, 0, s); last column: the point itself moved to the origin.
     shift = (-(s * x + c * z), -y, c * x - s * z)

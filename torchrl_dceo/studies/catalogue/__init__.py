@@ -1,4 +1,4 @@
-"""Every study of the paper, and those of ours, as declarations; here those that are experiments of their own."""
+"""The declared studies: those of the paper and further ones; this file has the studies that run scripts."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 BASELINES = ("ddqn", "counts", "ez_greedy", "rnd")
-"""What the paper compares with wherever returns are shown."""
+"""The paper's baselines wherever returns are compared."""
 
 
 DISCOVERING = ("dceo_two_phase", "diayn", "cic")
@@ -40,7 +40,7 @@ SMOKE = (
     "agent.batch_size=8",
     "progress=false",
 )
-"""Seconds a run: that everything holds together, not that anything is learned."""
+"""Runs of seconds, to test that everything works."""
 
 
 def methods(
@@ -51,15 +51,15 @@ def methods(
     annealed: float = 0.7,
     own: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Method]:
-    """Agents with schedules that fit a run of so many frames: ε falls over a share of those that have a goal.
+    """Agents with schedules for a given run length: ε is annealed over a share of the frames with a goal.
 
     Args:
         agents (sequence of str): their names.
-        frames (int): of a run.
+        frames (int): frames of a run.
 
     Keyword Args:
-        discovery (int, optional): the first frames of agents that discover options first. Default: a third.
-        annealed (float, optional): the share over which ε falls; as in training. Default: ``0.7``.
+        discovery (int, optional): frames of the discovery phase. Default: a third.
+        annealed (float, optional): the share over which ε is annealed; as in training. Default: ``0.7``.
         own (mapping, optional): further overrides of single agents.
 
     Examples:
@@ -106,7 +106,7 @@ def _grids(frames: int, seeds: int, shared: Sequence[str], cube: Grid) -> list[G
 
 
 def _cube_coverage(frames: int, seeds: int, *shared: str) -> Grid:
-    # Eigenfunctions of 12,224 states are measured once, at the end.
+    # Exact eigenfunctions of 12,224 states are expensive, so they are compared once, at the end.
     once = (f"eval_period={frames}", "eval_episodes=0")
     given = (*_CUBE, *once, *shared)
     return Grid("rubiks_cube", _methods(frames, cube=True), seeds, frames, given, "cube")
@@ -170,7 +170,7 @@ _MAZE = ("eval_period=5_000", "checkpoint_period=10_000")
 
 
 def _small_nine_rooms(agents: Sequence[str], seeds: int, *overrides: str) -> Grid:
-    """Rooms of 3x3 (13x13 cells, 93 states): learned in a minute or two of one core."""
+    """Rooms of 3x3 (13x13 cells, 93 states): learned in one or two minutes on one core."""
     schedules = methods(agents, 60_000, discovery=20_000, annealed=2 / 3)
     return Grid(
         "nine_rooms", schedules, seeds, 60_000, (*_SMALL, *overrides), label="small_nine_rooms"
@@ -178,7 +178,7 @@ def _small_nine_rooms(agents: Sequence[str], seeds: int, *overrides: str) -> Gri
 
 
 def _short_maze(agents: Sequence[str], seeds: int, *overrides: str) -> Grid:
-    """The whole Maze, half as long as in the defaults."""
+    """The full Maze, with half of the default frames."""
     schedules = methods(agents, 150_000, discovery=50_000)
     return Grid("maze", schedules, seeds, 150_000, (*_MAZE, *overrides))
 
@@ -304,6 +304,7 @@ REVERSED: dict[str, tuple[str, ...]] = {
     "raw_images": ("agent.centre_pixels=false",),
     "replay_of_visits": ("agent.replay_measure=visits",),
     "epsilon_of_decisions": ("agent.eps_per=decision",),
+    "uniform_choice": ("agent.direction=0",),
     "ten_one_way": ("agent.num_options=10", "agent.signs=+"),
     "greedy_options": ("agent.option_eps=0.0",),
     "discount_of_the_main_learner": ("agent.option_gamma=null",),
@@ -319,11 +320,11 @@ REVERSED: dict[str, tuple[str, ...]] = {
     "one_environment": ("num_envs=1",),
     "an_update_a_step": ("update_period=1",),
 }
-"""Each way in which ours differs from the paper, taken back alone; ``{tenth}`` is a tenth of the frames."""
+"""Overrides that undo one deviation from the paper each; ``{tenth}`` is a tenth of the frames."""
 
 
 def _ablation(frames: int, rows: Sequence[str] | None = None) -> list[Method]:
-    """Ours, each deviation from the paper taken back alone, and the paper with as many updates as ours."""
+    """Our settings, with each deviation from the paper undone, and the paper's with as many updates."""
     made = [Method("dceo", label="ours")]
     for name, given in REVERSED.items():
         own = tuple(override.replace("{tenth}", str(frames // 10)) for override in given)

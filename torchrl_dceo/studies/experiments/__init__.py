@@ -1,6 +1,6 @@
-"""Experiments that are more than training runs, each a plain function and a command.
+"""Experiments other than training runs, each a plain function and a command.
 
-What they share: tables of transitions by name, pairs of states from random walks, the command line.
+This file has their common parts: transition tables by name, pairs of states from random walks, the command line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torchrl_dceo.envs.grid.random_maps import MapKind, random_map
 from torchrl_dceo.settings import choices
 
 if TYPE_CHECKING:
-    from torchrl_dceo.envs.minigrid import KeyDoorWorld
+    from torchrl_dceo.envs.minigrid import KeyDoorEnv
     from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv
 
 __all__ = [
@@ -101,13 +101,13 @@ def run_command(
 
 
 class GivenTableEnv(TableEnv):
-    """An environment that is nothing but a table of transitions, without a goal.
+    """An environment given only by a transition table, without a goal.
 
     Args:
         next_state (Tensor): int64 ``[S, A]``.
 
     Keyword Args:
-        starts (Sequence[int], optional): states an episode can start in. Default: all.
+        starts (Sequence[int], optional): start states. Default: all.
         **settings: of :class:`~torchrl_dceo.envs.TableEnv`.
 
     Examples:
@@ -126,19 +126,19 @@ class GivenTableEnv(TableEnv):
         super().__init__(next_state, given, None, "observation", Unbounded((size,)), **settings)
 
     def observe(self, state_ids: Tensor) -> Tensor:
-        """One-hot vectors, because a table only contains the numbers of states."""
+        """One-hot vectors of the state ids."""
         return torch.nn.functional.one_hot(state_ids, self.num_states).float()
 
 
 def find_table(name: str | Path, observation: Literal["xy", "pixels", "index"] = "xy") -> TableEnv:
-    """An environment whose states can be listed, by name or from a file, without a goal.
+    """A table-driven environment, by name or from a file, without a goal.
 
     Args:
         name (str or Path): a map (see :func:`~torchrl_dceo.envs.grid.maps.find_map`); ``"maze:7"``, ``"rooms:7"`` or
             ``"cave:7"``, a random map and its seed; ``"EscapeRoom"`` or ``"ObstructedKey"`` with rooms of 3 x 3;
             ``"RubiksCube3"``, the cube within three moves; or a file ``.npy`` or ``.csv`` with a table of next states,
             integers of shape ``[S, A]``.
-        observation (str): what a map shows of a state; the others show what they have.
+        observation (str): the observation of maps; ignored by the others.
 
     Examples:
         >>> from torchrl_dceo.studies.experiments import find_table
@@ -157,14 +157,14 @@ def find_table(name: str | Path, observation: Literal["xy", "pixels", "index"] =
     return GridWorldEnv(text, observation=observation, coverage=True)
 
 
-def object_table(name: str, **settings: Any) -> tuple[KeyDoorWorld, KeyDoorTableEnv]:
-    """A key-and-door environment without slips and goal, and its batched twin that lists all states."""
-    # MiniGrid takes a second to import: only for its environments.
-    from torchrl_dceo.envs.minigrid import WORLDS
+def object_table(name: str, **settings: Any) -> tuple[KeyDoorEnv, KeyDoorTableEnv]:
+    """A key-and-door environment without slips and goal, and its table-driven version."""
+    # Imported here because MiniGrid takes a second to import.
+    from torchrl_dceo.envs.minigrid import ENVIRONMENTS
     from torchrl_dceo.envs.minigrid.key_and_door import KeyDoorTableEnv, list_states
 
-    world = cast("KeyDoorWorld", WORLDS[name](slip=0.0, coverage=True, **settings))
-    return world, KeyDoorTableEnv(list_states(world), coverage=True)
+    env = cast("KeyDoorEnv", ENVIRONMENTS[name](slip=0.0, coverage=True, **settings))
+    return env, KeyDoorTableEnv(list_states(env), coverage=True)
 
 
 def _read_table(path: Path) -> Tensor:
@@ -172,7 +172,7 @@ def _read_table(path: Path) -> Tensor:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        # Never pickled objects: a table of a stranger must not run code.
+        # No pickled objects: a file from elsewhere must not run code.
         if path.suffix == ".npy":
             table = np.load(path, allow_pickle=False)
         else:
@@ -196,7 +196,7 @@ def _read_table(path: Path) -> Tensor:
 
 
 class Pairs(NamedTuple):
-    """States and what followed them in the same episode.
+    """States and their successors in the same episode.
 
     Attributes:
         states (Tensor): int64 ``[N]``.
@@ -208,7 +208,7 @@ class Pairs(NamedTuple):
 
 
 def collect_pairs(
-    world: TableEnv,
+    table_env: TableEnv,
     samples: int,
     *,
     starts: Literal["uniform", "one"] = "uniform",
@@ -219,24 +219,24 @@ def collect_pairs(
 ) -> Pairs:
     r"""Collects pairs of states with a random policy, in episodes of a fixed length.
 
-    The successor is one step on or, with a discount :math:`\gamma > 0`, k steps on with probability
-    :math:`(1 - \gamma) \gamma^{k-1}`, cut at the end of the episode: the positive pairs of Wu et al. (2019). On a chain
-    that can be walked back as well as forth, as a random walk on a map can, this leaves the eigenfunctions as they are
-    and moves an eigenvalue :math:`\lambda` to :math:`\lambda / (1 - \gamma (1 - \lambda))` (but for the cut), further
-    from its neighbours and from the noise.
+    The successor is one step later or, with a discount :math:`\gamma > 0`, k steps later with probability
+    :math:`(1 - \gamma) \gamma^{k-1}`, cut at the end of the episode: the positive pairs of Wu et al. (2019). For a
+    reversible chain, such as a random walk on a map, this does not change the eigenfunctions
+    and moves an eigenvalue :math:`\lambda` to :math:`\lambda / (1 - \gamma (1 - \lambda))` (apart from the cut),
+    further from its neighbours.
 
     Args:
-        world (TableEnv): an environment with a table of transitions; its goals end no walk.
-        samples (int): how many pairs, at least.
+        table_env (TableEnv): an environment with a transition table; its goals do not end walks.
+        samples (int): the minimum number of pairs.
 
     Keyword Args:
-        starts (str): every episode starts anywhere (``"uniform"``, default) or in a start of the map (``"one"``), from
+        starts (str): episodes start anywhere (``"uniform"``, default) or in a start of the map (``"one"``), from
             where a walk covers little.
         episode_steps (int): steps of an episode. With uniform starts, short ones make the pairs more independent and
-            the states more evenly visited. Default: 100, the paper's limit.
+            the visits more uniform. Default: 100, the paper's limit.
         discount (float): :math:`\gamma`. Default: 0, one step.
-        repeat (float): how many steps an action is kept, on average (slips aside). Above 1 the walk goes far, as
-            options do, and is no longer reversible. Default: 1, the uniformly random walk.
+        repeat (float): the mean number of steps for which an action is repeated (without slips). Above 1 walks cover
+            longer distances, like options, and is not reversible. Default: 1, the uniformly random walk.
         seed (int): of the data.
 
     Examples:
@@ -258,9 +258,9 @@ def collect_pairs(
         raise ValueError(f"repeat must be at least 1, got {repeat}")
     walkers = -(-samples // episode_steps)
     env = GivenTableEnv(
-        world.next_state,
-        starts=(possible_starts(world) if starts == "uniform" else world._starts).tolist(),
-        slip=world.slip,
+        table_env.next_state,
+        starts=(possible_starts(table_env) if starts == "uniform" else table_env._starts).tolist(),
+        slip=table_env.slip,
         max_steps=None,
         batch_size=[walkers],
         seed=seed,
@@ -274,7 +274,7 @@ def collect_pairs(
     data = env.reset()
     visited = [data["state_id"]]
     for action in actions:
-        # The slip is a random action too: the walk is uniformly random with and without it.
+        # A slip is a random action too, so it does not change the uniformly random walk.
         data = env.step(data.set("action", action))["next"]
         visited.append(data["state_id"])
     path = torch.stack(visited, dim=1)  # [walkers, steps + 1]
@@ -286,9 +286,9 @@ def collect_pairs(
     return Pairs(path[:, :-1].reshape(-1), path.gather(1, last).reshape(-1))
 
 
-def possible_starts(world: TableEnv) -> Tensor:
-    """The states in which walks with uniform starts begin: every cell of a map; elsewhere, every state that occurs."""
-    every = torch.arange(world.num_states)
-    if isinstance(world, GridWorldEnv):
+def possible_starts(env: TableEnv) -> Tensor:
+    """The starts of walks with uniform starts: every cell of a map; in other environments every reachable state."""
+    every = torch.arange(env.num_states)
+    if isinstance(env, GridWorldEnv):
         return every
-    return every[reachable_states(world.next_state, world._starts)]
+    return every[reachable_states(env.next_state, env._starts)]

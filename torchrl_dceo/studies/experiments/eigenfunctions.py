@@ -1,4 +1,4 @@
-"""Learned beside exact eigenfunctions, where all states can be listed: objectives, objects, and while an agent learns.
+"""Comparison of learned and exact eigenfunctions: objectives, objects, and during an agent's training.
 
 python -m torchrl_dceo.studies.experiments.eigenfunctions objectives --map GridRoom16 --out runs/f
 python -m torchrl_dceo.studies.experiments.eigenfunctions objects --out runs/objects
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.analysis import exact_eigenfunctions, state_values, table_world
+from torchrl_dceo.analysis import exact_eigenfunctions, find_table_env, state_values
 from torchrl_dceo.analysis.figures.curves import draw_similarity_curves
 from torchrl_dceo.analysis.figures.maps import draw_comparison
 from torchrl_dceo.analysis.figures.positions import (
@@ -58,9 +58,9 @@ Results = dict[str, list[LearnedRepresentation]]
 
 
 def compare_objectives(configs: Sequence[RepresentationConfig], out: Path) -> Results:
-    """Learns every representation, writes the logs and draws them beside the exact eigenfunctions.
+    """Learns every representation, writes the logs, and draws learned and exact eigenfunctions.
 
-    Writes ``progress.csv`` (all logs), ``spectrum.csv`` (the exact eigenvalues), ``summary.csv`` (a row an objective),
+    Writes ``progress.csv`` (all logs), ``spectrum.csv`` (the exact eigenvalues), ``summary.csv`` (by objective),
     ``config.json``, ``curves.png`` and, of a map, ``eigenfunctions.png``.
 
     Args:
@@ -86,14 +86,14 @@ def compare_objectives(configs: Sequence[RepresentationConfig], out: Path) -> Re
         results.setdefault(config.objective, []).append(result)
         if result.ritz is not None:
             _log.info("\n%s, seed %d\n%s", _LABELS[config.objective], config.seed, describe(result))
-        # Drawn and summed up after every run: a run that is stopped leaves what it has.
+        # Drawn and summarised after every run, so that an interrupted experiment has results.
         _summarise(out, results)
         _draw(out, results)
     return results
 
 
 def describe(result: LearnedRepresentation) -> str:
-    """What was found, in plain numbers: eigenvalues, cosines, and what the data leave open."""
+    """A summary in plain text: eigenvalues, cosines, and functions that the data do not determine."""
     last, d = result.rows[-1], len(result.eigenvalues)
     lines = ["  i  exact λ   λ of the pairs      learned λ  |cos|  of the data's optimum"]
     errors = [0.0] * d if result.ritz is None else result.ritz.standard_errors.tolist()
@@ -176,8 +176,8 @@ def _mean(values: list[float]) -> float:
 def _draw(out: Path, results: Results) -> None:
     first = next(iter(results.values()))[0]
     learned: dict[str, Tensor] = {_LABELS[k]: each[0].learned for k, each in results.items()}
-    if isinstance(first.world, GridWorldEnv):  # elsewhere, states have no place on a plane
-        figure = draw_comparison(first.world.layout, first.exact, learned, first.eigenvalues)
+    if isinstance(first.env, GridWorldEnv):  # other environments have no map
+        figure = draw_comparison(first.env.layout, first.exact, learned, first.eigenvalues)
         figure.savefig(out / "eigenfunctions.png")
     curves = {
         _LABELS[name]: [
@@ -218,7 +218,7 @@ def _objective_options(parser: Parser) -> None:
 
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any], Sequence[str] | None]:
-    """How a value of a type is read from a command line, and what it may be."""
+    """The argparse settings for a field's type."""
     if typing.get_origin(hint) is typing.Literal:
         return str, typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -235,7 +235,7 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-# What is compared, as the objects' part of a state id: phase (0 no key, 1 key in hand, 2 door open) + 4 for a broken
+# The compared states of the objects, as in state ids: phase (0 no key, 1 key in hand, 2 door open) + 4 for a broken
 # wall.
 _OBJECT_SETTINGS = {"EscapeRoom": {}, "ObstructedKey": {"num_breakable": 1}}
 _FUNCTIONS = {"EscapeRoom": (2,), "ObstructedKey": (2, 3)}  # f_2 knows the key, f_3 the wall
@@ -246,7 +246,7 @@ _EVENTS = {
 
 
 def _over_positions(f: Tensor, occurs: Tensor, positions: int, objects: int) -> Tensor:
-    """A function of states at every position of the agent, for one state of the objects; NaN where there is none."""
+    """A function of states at every position of the agent, for one state of the objects; NaN if it does not occur."""
     part = slice(objects * positions, (objects + 1) * positions)
     return f[part].where(occurs[part], torch.nan)
 
@@ -288,7 +288,7 @@ def object_eigenfunctions(
 ) -> list[dict[str, object]]:
     """Learns the representation of one environment from pixels of random walks through all its states.
 
-    Draws its first non-constant eigenfunctions before and after the key was taken (the wall broken), beside the exact
+    Draws its first non-constant eigenfunctions before and after the key was taken (the wall broken), next to the exact
     ones and an image of the environment, and measures how well their level separates the two: the key is a bottleneck
     of the state space.
 
@@ -299,14 +299,14 @@ def object_eigenfunctions(
         out (Path): the folder of ``<name>.csv`` and ``<name>.png``.
 
     Returns:
-        list of dict: the rows of the measure.
+        list of dict: the rows of ``separation.csv``.
     """
     settings: dict[str, Any] = {"room_size": room_size, **_OBJECT_SETTINGS[name]}
-    world, env = object_table(name, **settings)
+    object_env, env = object_table(name, **settings)
     table = env.table
     result = learn_representation(
         config,
-        world=env,
+        env=env,
         report=lambda row: _log.info(
             "%s step %d: |cos| of f2 %.3f", name, row["step"], row["ritz_cosine_2"]
         ),
@@ -321,7 +321,7 @@ def object_eigenfunctions(
         for kind, f in (("exact", exact), ("learned", learned)):
             columns[f"{kind}_f{i}"] = f
             maps = [
-                (label, _over_positions(f, table.occurs, world.num_positions, objects))
+                (label, _over_positions(f, table.occurs, object_env.num_positions, objects))
                 for label, objects in _EVENTS[name]
             ]
             panels.append((f"{kind} $f_{i}$", maps))
@@ -329,7 +329,7 @@ def object_eigenfunctions(
                 first = maps[0][1]
                 apart = separation(first[first.isfinite()], values[values.isfinite()])
                 row = {
-                    "world": name,
+                    "environment": name,
                     "function": f"f{i}",
                     "kind": kind,
                     "before": maps[0][0],
@@ -354,7 +354,7 @@ def object_eigenfunctions(
     shown.reset()
     spaced = "".join(f" {c}" if c.isupper() else c for c in name).strip().capitalize()
     figure = draw_object_eigenfunctions(
-        object_layout(world.rows),
+        object_layout(object_env.rows),
         panels,
         shown.base_env.render(),
         f"{spaced}: eigenfunctions over the agent's positions",
@@ -375,7 +375,7 @@ _MOMENTS = 6  # of a run that are drawn
 def draw_evolution(
     name: str, out: Path, *, frames: int = 48_000, seed: int = 0, **laplacian: Any
 ) -> None:
-    """Draws f_2 … f_11 at six moments of an online DCEO run from the bottom left, beneath the exact eigenfunctions.
+    """Draws f_2 … f_11 at six times of an online DCEO run from the bottom left, below the exact eigenfunctions.
 
     Args:
         name (str): ``"NineRooms"`` or ``"GridMaze"``.
@@ -390,7 +390,7 @@ def draw_evolution(
     torch.manual_seed(seed)
     env = make_env(name, seed=seed, visits="counts", **_EVOLUTION[name])
     agent = make_agent("dceo", env, eps_frames=frames, dimensions=11, lr=5e-4, **laplacian)
-    grid, reward, snapshots = table_world(env), eigen_reward(agent), {}
+    grid, reward, snapshots = find_table_env(env), eigen_reward(agent), {}
     assert isinstance(grid, GridWorldEnv) and reward is not None
     (out / "evolution.csv").unlink(missing_ok=True)
     log = CSVLog(out / "evolution.csv")

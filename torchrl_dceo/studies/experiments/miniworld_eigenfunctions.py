@@ -31,7 +31,7 @@ from torchrl_dceo.analysis.figures.birds_eye import (
     look_from_above,
     save_birds_eye,
 )
-from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, first_person_world
+from torchrl_dceo.analysis.figures.birds_eye_figures import draw_birds_eye, first_person_env
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import env_settings, make_env
 from torchrl_dceo.modules import Centred, CentringFit
@@ -69,9 +69,13 @@ def view_settings(options: argparse.Namespace) -> dict[str, Any]:
     return settings | ({"distinct_walls": True} if options.distinct_walls else {})
 
 
-def headings(world: MiniWorld3D) -> tuple[float, ...]:
+def headings(miniworld_env: MiniWorld3D) -> tuple[float, ...]:
     """Those to look at, in degrees: four, or the one that there is."""
-    return HEADINGS if world.fixed_heading is None else (math.degrees(world.fixed_heading),)
+    return (
+        HEADINGS
+        if miniworld_env.fixed_heading is None
+        else (math.degrees(miniworld_env.fixed_heading),)
+    )
 
 
 def arguments() -> argparse.Namespace:
@@ -172,14 +176,16 @@ def main() -> None:
 
 def report(options: argparse.Namespace, encoder: TensorDictModule, env: EnvBase) -> None:
     """The view from above for four headings, or the one that there is: an image each, and a table."""
-    world = first_person_world(env)
+    miniworld_env = first_person_env(env)
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     seen = f"{options.views} views, " if options.views > 1 else ""
-    assert world is not None
-    for degrees in headings(world):
-        view = look_from_above(encoder, world, spacing=SPACING, heading=math.radians(degrees))
+    assert miniworld_env is not None
+    for degrees in headings(miniworld_env):
+        view = look_from_above(
+            encoder, miniworld_env, spacing=SPACING, heading=math.radians(degrees)
+        )
         correlations = [
             axis_correlation(view.values[:, i], view.free, SPACING)
             for i in range(1, options.dimensions)

@@ -71,7 +71,9 @@ class RepresentationConfig:
     # Of pairs several steps apart; 0: one step. Where steps cannot be taken back, pairs are one step apart and, with
     # uniform starts, episodes one step long: there, pairs further apart have other eigenfunctions.
     pair_discount: float = 0.95
-    measure: Literal["visits", "distinct"] = "visits"  # of states: as often as seen, or all alike
+    measure: Literal["visits", "distinct"] = (
+        "visits"  # state weights: by visits, or uniform over distinct states
+    )
     objective: Objective = "allo"
     dimensions: int = 11
     # Where the eigenfunctions are taken from at the end, by Rayleigh-Ritz: the span of f, or that of what its last
@@ -108,10 +110,10 @@ class RepresentationConfig:
 
 
 class StateNet(nn.Module):
-    """A network on state ids, which sees of each state what the environment shows of it.
+    """A network on state ids, whose input is the observation of each state.
 
-    A batch larger than the number of states encodes every state once and looks the rest up: the same values and
-    gradients at the price of S states, however large the batch.
+    For a batch larger than the number of states, every state is encoded once: the same values and
+    gradients at the cost of S states.
 
     Args:
         network (nn.Module): from observations to features.
@@ -144,16 +146,16 @@ class StateNet(nn.Module):
     def _encoded(self, observations: Tensor) -> Tensor:
         if observations.dim() < 4:
             return self.network(observations)
-        # What a few images leave behind for the backward pass fits a processor's cache: two thirds of the time.
+        # The activations of a few images fit in the processor's cache: two thirds of the time.
         return torch.cat([self.network(part) for part in observations.split(_IMAGES)])
 
 
 class Waves(nn.Module):
-    """Coordinates, and their sines and cosines in octaves: a ReLU network on two numbers alone takes long to tell the
-    sides of a wall apart (`Tancik et al., 2020 <https://arxiv.org/abs/2006.10739>`_).
+    """Coordinates with their sines and cosines in octaves: a ReLU network on two numbers is slow to distinguish the
+    two sides of a wall (`Tancik et al., 2020 <https://arxiv.org/abs/2006.10739>`_).
 
     Args:
-        octaves (int): how many, from a period of four, twice the width of a map in [-1, 1].
+        octaves (int): the number of octaves, from a period of four, twice the width of a map in [-1, 1].
 
     Examples:
         >>> import torch
@@ -175,10 +177,10 @@ class Waves(nn.Module):
 
 
 class LearnedRepresentation(NamedTuple):
-    """What :func:`learn_representation` returns.
+    """The result of :func:`learn_representation`.
 
     Attributes:
-        world (TableEnv): the environment; a GridWorldEnv where the config names a map.
+        env (TableEnv): the environment; a GridWorldEnv where the config names a map.
         encoder (TensorDictModule): from ``state_id`` to ``representation``.
         learned (Tensor): f in every state, ``[S, d]``, after Rayleigh-Ritz if configured.
         exact (Tensor): the eigenfunctions of the uniformly random walk, ``[S, d]``; where steps cannot be taken back,
@@ -197,7 +199,7 @@ class LearnedRepresentation(NamedTuple):
             the encoder.
     """
 
-    world: TableEnv
+    env: TableEnv
     encoder: TensorDictModule
     learned: Tensor
     exact: Tensor
@@ -213,11 +215,11 @@ class LearnedRepresentation(NamedTuple):
 def learn_representation(
     config: RepresentationConfig,
     *,
-    world: TableEnv | None = None,
+    env: TableEnv | None = None,
     observations: Tensor | None = None,
     report: Callable[[Row], None] | None = None,
 ) -> LearnedRepresentation:
-    r"""Learns f from random walks on a map and compares it with the exact eigenfunctions as it goes.
+    r"""Learns f from random walks on a map, and compares it with the exact eigenfunctions during learning.
 
     A row of the log holds ``step``; ``seconds`` of processor time, data and evaluations not counted; for each of the d
     dimensions ``cosine_i``, :math:`|\cos|` with the exact eigenfunction, all states alike; ``cosine``, their mean;
@@ -234,17 +236,17 @@ def learn_representation(
     alone, d x d matrices: what the objective has found; ``outputs_ritz_trace``, the sum of the eigenvalues there, which
     no d functions have smaller than the optimum on the pairs.
 
-    States that no episode can reach are left out of all comparisons.
+    Unreachable states are excluded from all comparisons.
 
     Args:
         config (RepresentationConfig): the run.
 
     Keyword Args:
-        world (TableEnv, optional): an environment whose states can be listed, instead of ``config.map``: the
+        env (TableEnv, optional): an environment whose states can be listed, instead of ``config.map``: the
             :class:`~torchrl_dceo.envs.minigrid.key_and_door.KeyDoorTableEnv` of an object environment, seen in pixels.
         observations (Tensor, optional): what the encoder sees of each state, ``[S, ...]``, in place of what
             ``config.observation`` names.
-        report (callable, optional): called with every row as it is made.
+        report (callable, optional): called with every new row.
 
     Raises:
         ValueError: if the map is not valid, or has fewer states that can be reached than there are dimensions.
@@ -256,11 +258,11 @@ def learn_representation(
         >>> result.learned.shape
         torch.Size([10, 3])
     """
-    if world is None:
-        world = find_table(config.map, config.observation)
-    reversible = _reversible(world)
+    if env is None:
+        env = find_table(config.map, config.observation)
+    reversible = _reversible(env)
     pairs = collect_pairs(
-        world,
+        env,
         config.samples,
         starts=config.starts,
         episode_steps=config.episode_steps if reversible or config.starts == "one" else 1,
@@ -268,9 +270,9 @@ def learn_representation(
         repeat=config.repeat,
         seed=config.seed,
     )
-    measure = _Measure(world, pairs, config)
+    measure = _Measure(env, pairs, config)
     if observations is None:
-        observations = world.observe(torch.arange(world.num_states))
+        observations = env.observe(torch.arange(env.num_states))
         if observations.dim() == 4 and config.centre_pixels:
             observations = _standardised(observations, measure.kept.bool())
     torch.manual_seed(config.seed)
@@ -285,11 +287,11 @@ def learn_representation(
         schedule.observe(step, row["outputs_ritz_trace"])
         if report is not None:
             report(row)
-    moments = measure.matrices(state_values(encoder, world).double())[1]
+    moments = measure.matrices(state_values(encoder, env).double())[1]
     solution = None if config.ritz == "none" else _folded(net, measure, pairs, config.ritz)
-    learned = state_values(encoder, world).double()
+    learned = state_values(encoder, env).double()
     return LearnedRepresentation(
-        world,
+        env,
         encoder,
         learned,
         measure.exact,
@@ -303,14 +305,14 @@ def learn_representation(
     )
 
 
-def _reversible(world: TableEnv) -> bool:
-    """Whether the uniformly random walk takes every step back as often as it makes it."""
-    walk = world.transition_matrix()
+def _reversible(env: TableEnv) -> bool:
+    """Whether the uniformly random walk is reversible."""
+    walk = env.transition_matrix()
     return bool(((walk - walk.t()).coalesce().values().abs() < 1e-9).all())
 
 
 class _Draws:
-    """Draws pairs: every one alike, or every state that pairs begin in alike, whatever the number of its visits."""
+    """Samples pairs uniformly, or uniformly over their distinct first states."""
 
     def __init__(self, pairs: Pairs, config: RepresentationConfig) -> None:
         self._pairs, self._size = pairs, config.batch_size
@@ -337,7 +339,7 @@ class _Draws:
 def _folded(
     net: StateNet, measure: _Measure, pairs: Pairs, kind: Literal["features", "outputs"]
 ) -> RayleighRitz:
-    """Makes the network's outputs the eigenfunctions in the span; with their eigenvalues and the errors of those."""
+    """Applies Rayleigh-Ritz to the network's outputs; returns eigenvalues and their standard errors."""
     layer = last_layer(net)
     with torch.no_grad():
         if kind == "features":
@@ -363,7 +365,7 @@ def last_layer(net: nn.Module) -> nn.Linear:
 
 
 def features(net: StateNet) -> Tensor:
-    """What the last layer reads in every state, and a 1 for its bias, ``[S, width + 1]`` in double precision."""
+    """The input of the last layer in every state, and a 1 for its bias, ``[S, width + 1]`` in double precision."""
     read: list[Tensor] = []
     hook = last_layer(net).register_forward_hook(
         lambda module, inputs, output: read.append(inputs[0].detach())
@@ -377,8 +379,8 @@ def features(net: StateNet) -> Tensor:
 
 
 def _standardised(pixels: Tensor, kept: Tensor) -> Tensor:
-    """Without the mean image, and of unit variance: walls are always the same, and drown the agent's one pixel."""
-    # A grid shows what its unreachable states would look like; a table of objects has nothing there.
+    """Subtracts the mean image and scales to unit variance, so that walls do not hide the agent's pixel."""
+    # A grid has images of unreachable states; a table of objects does not.
     kept = kept if bool((~kept).any()) and not pixels[~kept].any() else torch.ones_like(kept)
     centred = pixels.float() - pixels[kept].float().mean(0)
     return centred / centred[kept].std().clamp(min=1e-6)
@@ -391,7 +393,7 @@ def _network(observations: Tensor, config: RepresentationConfig) -> nn.Module:
         return nn.Sequential(waves, *mlp_net(2 + 4 * config.octaves, d))
     if len(shape) == 3:
         return grid_net(shape, d)
-    # One-hot states tell nothing of each other: a table.
+    # One-hot states share no features: a table.
     one_hot = len(shape) == 1 and torch.equal(observations, torch.eye(*observations.shape))
     return mlp_net(shape.numel(), d, () if one_hot else (256, 256, 256))
 
@@ -428,7 +430,7 @@ class _Schedule:
         self._sums: list[tuple[int, float]] = []
 
     def observe(self, step: int, total: float) -> None:
-        """Takes the sum of the eigenvalues in the span of f, from all pairs, at a step."""
+        """Adds the sum of the eigenvalues in the span of f, from all pairs, at a step."""
         self._sums.append((step, total))
         before = [value for at, value in self._sums if at <= step - self._window]
         since = [value for at, value in self._sums if at > step - self._window]
@@ -449,7 +451,7 @@ def _optimise(
     config: RepresentationConfig,
     schedule: _Schedule,
 ) -> Iterator[tuple[int, float]]:
-    """Yields the step and the processor time so far whenever it is time to measure."""
+    """Yields the step and the processor time at each evaluation."""
     optimizer = torch.optim.Adam(loss.parameters(), lr=config.lr, fused=True)
     draw, period = _Draws(pairs, config), max(1, config.steps // config.evaluations)
     seconds, begin, step = 0.0, time.process_time(), 0
@@ -469,41 +471,41 @@ def _optimise(
 
 
 class _Measure:
-    """Compares an encoder with the exact eigenfunctions and with the best that the data allow."""
+    """Compares an encoder with the exact eigenfunctions and with the optimum on the data."""
 
     kind: Literal["features", "outputs", "none"]
 
-    def __init__(self, world: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
+    def __init__(self, env: TableEnv, pairs: Pairs, config: RepresentationConfig) -> None:
         d = config.dimensions
-        self.world, self.kind = world, config.ritz
-        starts = possible_starts(world) if config.starts == "uniform" else world._starts
-        self.kept = reachable_states(world.next_state, starts).double()
+        self.env, self.kind = env, config.ritz
+        starts = possible_starts(env) if config.starts == "uniform" else env._starts
+        self.kept = reachable_states(env.next_state, starts).double()
         if d > int(self.kept.sum()):
             raise ValueError(
                 f"dimensions must not exceed the {int(self.kept.sum())} states that can be reached, got {d}"
             )
         # Some beyond d: the cut may go through a subspace.
         more = min(2 * d + 5, int(self.kept.sum()))
-        if isinstance(world, GridWorldEnv):
-            values, functions = exact_eigenfunctions(world, more, rho=self.kept)
+        if isinstance(env, GridWorldEnv):
+            values, functions = exact_eigenfunctions(env, more, rho=self.kept)
         else:
             # A key that is taken stays taken: no even weight of the states is stationary, and the objective's own
             # spectrum, that of all pairs of one step, is the one to compare with.
             states = self.kept.nonzero().flatten()
             spectrum = pair_eigenfunctions(
-                states.repeat_interleave(world.num_actions),
-                world.next_state[states].flatten(),
-                world.num_states,
+                states.repeat_interleave(env.num_actions),
+                env.next_state[states].flatten(),
+                env.num_states,
                 more,
             )
             values, functions = spectrum.eigenvalues, spectrum.eigenfunctions
         self.all_values, self.all_functions = values, functions
         self.eigenvalues, self.exact = values[:d], functions[:, :d]
         self.clusters = self._clustered(self.exact).clusters
-        self.form, self.weights = _quadratic_form(pairs, world.num_states, config.measure)
+        self.form, self.weights = _quadratic_form(pairs, env.num_states, config.measure)
         self.data: PairSpectrum | None = None
         if len(pairs.states.unique()) >= d:
-            self.data = pair_eigenfunctions(*pairs, world.num_states, d, measure=config.measure)
+            self.data = pair_eigenfunctions(*pairs, env.num_states, d, measure=config.measure)
             self.limit = cosine_similarity(
                 self.data.eigenfunctions, self.exact, self.eigenvalues, rho=self.kept
             )
@@ -524,7 +526,7 @@ class _Measure:
         return found[:d], similarity, self._clustered(turned)
 
     def __call__(self, encoder: TensorDictModule, loss: nn.Module) -> Row:
-        learned = state_values(encoder, self.world).double()
+        learned = state_values(encoder, self.env).double()
         similarity = cosine_similarity(learned, self.exact, self.eigenvalues, rho=self.kept)
         share = (self.kept / self.kept.sum()).unsqueeze(-1)
         moments = learned.T @ (learned * share)

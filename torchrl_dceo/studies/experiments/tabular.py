@@ -1,4 +1,4 @@
-"""The tabular studies: how fast covering eigenoptions with exact eigenvectors cover states, and find a goal.
+"""The tabular studies: coverage and return of covering eigenoptions with exact eigenvectors.
 
 python -m torchrl_dceo.studies.experiments.tabular coverage --out runs/coverage    # 30 seeds, all methods
 python -m torchrl_dceo.studies.experiments.tabular return --out runs/return
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 def _coverage_grid(method: str) -> Grid:
-    """What the paper searches: the share of the method in the behaviour, and the size of the option set."""
+    """The paper's search: the share of the method in the behaviour, and the size of the option set."""
     if method == "random":
         return {}
     return {"option_prob": MIXING} | ({"num_options": OPTION_SETS} if method == "ceo" else {})
@@ -151,7 +151,7 @@ RETURN = Comparison(
 
 
 def _coverage(options: argparse.Namespace) -> None:
-    """How fast tabular agents cover the states of an environment, without reward."""
+    """State coverage of tabular agents, without reward."""
     visits: dict[tuple[str, str], Tensor] = {}
     if not _run(COVERAGE, options, visits):
         return
@@ -161,7 +161,7 @@ def _coverage(options: argparse.Namespace) -> None:
     draw_curves(rows, "coverage", "Tabular state coverage").savefig(options.out / "coverage.png")
     kept = read_rows(options.out / "visits.csv")
     for env in ("nine_rooms", "maze"):
-        there = [row for row in kept if row["world"] == env]
+        there = [row for row in kept if row["environment"] == env]
         if there:
             grid = make_environment(env, [1], 0, True)
             assert isinstance(grid, GridWorldEnv)
@@ -169,7 +169,7 @@ def _coverage(options: argparse.Namespace) -> None:
 
 
 def _return(options: argparse.Namespace) -> None:
-    """How fast tabular agents learn to reach a goal: Q-learning with five ways to explore."""
+    """Return of tabular agents: Q-learning with five exploration methods."""
     if _run(RETURN, options):
         rows = read_rows(options.out / "curves.csv")
         title = "Tabular return of the greedy policy"
@@ -182,7 +182,7 @@ def _run(
     options: argparse.Namespace,
     visits: dict[tuple[str, str], Tensor] | None = None,
 ) -> bool:
-    """Searches, or runs; returns whether there is something to draw."""
+    """Runs the search or the study; returns whether there is something to draw."""
     options.out.mkdir(parents=True, exist_ok=True)
     given = (comparison, options.environments, options.methods)
     if options.search:
@@ -194,12 +194,12 @@ def _run(
 
 
 def _keep_visits(out: Path, env: str, method: str, counts: Tensor) -> None:
-    """Visits after 100 episodes, mean over seeds, as a row of a CSV file a state."""
+    """Visits after 100 episodes, mean over seeds, as one row of a CSV file per state."""
     old = read_rows(out / "visits.csv")
-    rows = [row for row in old if (row["world"], row["method"]) != (env, method)]
+    rows = [row for row in old if (row["environment"], row["method"]) != (env, method)]
     mean, first = counts.double().mean(0).tolist(), counts[0].tolist()
     rows += [
-        {"world": env, "method": method, "state": i, "first_seed": n, "mean": round(m, 3)}
+        {"environment": env, "method": method, "state": i, "first_seed": n, "mean": round(m, 3)}
         for i, (n, m) in enumerate(zip(first, mean, strict=True))
     ]
     write_rows(out / "visits.csv", rows)
@@ -245,7 +245,7 @@ def four_rooms(num_seeds: int, out: Path, limit: int = 60_000) -> None:
 
 
 def five_moves(num_seeds: int, out: Path, steps: int = 30_000, rows_kept: int = 10) -> None:
-    """Coverage of the cube within five moves, where deep options do not pay: do exact ones?"""
+    """Coverage of the cube within five moves with exact options."""
     rows = []
     for method, option_prob in (("random", 0.0), ("ceo", 0.1)):
         config = TabularConfig(total_steps=steps, eps=1.0, option_prob=option_prob, num_options=5)
@@ -313,7 +313,7 @@ def draw_curves(
     delays: Mapping[str, int] | None = None,
 ) -> Figure:
     """Mean and standard deviation over seeds of each method, a panel an environment; a discovery phase is shaded."""
-    envs = [env for env in _TITLES if any(row["world"] == env for row in rows)]
+    envs = [env for env in _TITLES if any(row["environment"] == env for row in rows)]
     figure = new_figure(3.5 * len(envs) + 1.5, 3.0, title)
     label = {"coverage": "distinct states visited", "eval_return": "return"}[name]
     for axes, env in zip(grid_of_axes(figure, len(envs), len(envs)), envs, strict=True):
@@ -326,7 +326,7 @@ def draw_curves(
                     float(row[f"{name}_std"] or "nan"),
                 )
                 for row in rows
-                if (row["world"], row["method"]) == (env, method)
+                if (row["environment"], row["method"]) == (env, method)
             ]
             delay = (delays or {}).get(env, 0) if method.endswith("two_phase") else 0
             points = [p for p in points if not math.isnan(p[1]) and p[0] > delay]
@@ -352,7 +352,7 @@ def draw_curves(
             axes.axvspan(0, delays[env], color=COLOURS["first"], alpha=0.08, linewidth=0)
         axes.set_xlim(left=0)
         if env == envs[-1]:
-            # Beside the panel: inside, a curve would run through it sooner or later.
+            # Next to the panel, because inside it would overlap the curves.
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     seeds = rows[0].get("seeds", 30)
     note = f"line: mean over {seeds} seed{'s' * (int(seeds) != 1)} · band: standard deviation"
@@ -375,7 +375,7 @@ def draw_visit_maps(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> Figure
     figure = new_figure(
         2.6 * len(methods) + 0.8, 2.6 * shape + 0.8, "State visitation after 100 episodes"
     )
-    # Logarithmic and the same for all: on a linear scale the start would outshine the rest.
+    # Logarithmic and the same for all: on a linear scale only the start would be visible.
     top = max(float(values.max()) for values in counts.values())
     norm = need("matplotlib.colors").LogNorm(vmin=1, vmax=max(10.0, top))
     panels = grid_of_axes(figure, len(methods), len(methods))

@@ -1,4 +1,4 @@
-"""A study as one page: ``dceo study report <results folder>``."""
+"""The report of a study as one HTML page: ``dceo study report <results folder>``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PAGE = "report.html"
 """The page's name in the folder of the study."""
 _log = logging.getLogger(__name__)
 Section = tuple[str, str, Markup]
-# What compare writes: the page has all of it.
+# Files of ``dceo compare``, whose content is on the page anyway.
 _OWN_TABLES = {"summary.csv", "improvement.csv"}
 _OWN_FIGURES = {"statistics.png"}
 _IMAGES = {".png", ".jpg", ".jpeg", ".gif"}
@@ -55,26 +55,26 @@ def make_report(
     summary: str,
     commands: Sequence[str],
     runs: Mapping[tuple[str, str, int], Path] | None = None,
-    pictures: Sequence[Path] = (),
+    images: Sequence[Path] = (),
     tables: Sequence[Path] = (),
     out: Path | None = None,
     repetitions: int = 2000,
 ) -> Path:
-    """Writes a study as one HTML page that needs nothing else: no server, no network, no file beside it.
+    """Writes a study as one self-contained HTML page: no server, no network, no other files.
 
     Args:
         folder (Path): the study, its logs laid out as ``<environment>/<agent>/seed_<k>.csv``, with ``study.json`` if
-            there is one. Without logs, images and tables make the page.
+            there is one. Without logs the page has only images and tables.
 
     Keyword Args:
-        title (str): of the page.
+        title (str): title of the page.
         summary (str): a sentence with the question or the result.
-        commands (sequence of str): that make the study again.
-        runs (mapping, optional): the run directory of each environment, agent and seed, for images of what was learned;
-            the arrays behind these are copied into ``folder`` if they are small. Default: those in ``folder``.
+        commands (sequence of str): the commands that reproduce the study.
+        runs (mapping, optional): the run directory of each environment, agent and seed, for figures of single runs;
+            their data are copied into ``folder`` if they are small. Default: the data in ``folder``.
         images (sequence of Path, optional): further images.
         tables (sequence of Path, optional): CSV files.
-        out (Path, optional): where to. Default: ``report.html`` in the folder.
+        out (Path, optional): the file. Default: ``report.html`` in the folder.
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
 
     Returns:
@@ -106,7 +106,7 @@ def make_report(
     learned = learned_pictures(folder, runs, metric)
     if learned:
         sections.append(("learned", "What was learned", _learned(learned)))
-    sections += _file_sections(folder, pictures, tables)
+    sections += _file_sections(folder, images, tables)
     if not sections:
         raise ValueError(
             f"{folder} holds nothing to show: no logs as <environment>/<agent>/seed_<k>.csv, no image and no table"
@@ -144,14 +144,14 @@ def report_folder(
     out: Path | None = None,
     repetitions: int = 2000,
 ) -> Path:
-    """Writes the page of any folder of results, with all the figures and tables that it holds.
+    """Writes the page of any folder of results, with all its figures and tables.
 
     Args:
         folder (Path): the results.
 
     Keyword Args:
         title (str, optional): default: that of ``study.json`` or of the README.
-        summary (str, optional): a sentence beneath it. Default: the study's question.
+        summary (str, optional): a sentence below it. Default: the study's question.
         out (Path, optional): the page. Default: ``report.html`` in the folder.
         repetitions (int, optional): bootstrap samples. Default: ``2000``.
 
@@ -169,7 +169,7 @@ def report_folder(
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     found = read_provenance(folder)
-    # Logs of runs are drawn, not listed; a folder of something else shows all it has, at any depth.
+    # Logs of runs are drawn, not listed; for other folders all files are shown, at any depth.
     has_logs = any(folder.glob("*/*/seed_*.csv"))
     files = sorted(folder.glob("*") if has_logs else folder.rglob("*"))
     environments = {path.name for path in folder.iterdir() if path.is_dir()}
@@ -186,7 +186,7 @@ def report_folder(
         title=title or found.title,
         summary=found.summary if summary is None else summary,
         commands=found.commands,
-        pictures=images,
+        images=images,
         tables=tables,
         out=out,
         repetitions=repetitions,
@@ -206,7 +206,7 @@ def _number_sections(numbers: Numbers, data: dict[str, Any]) -> list[Section]:
         ("result", "Result", join([result_tables(numbers), Markup(_file("result_note.html"))]))
     ]
     charts = {
-        "curves": ("Learning curves", data["worlds"]),
+        "curves": ("Learning curves", data["environments"]),
         "profiles": ("Performance profiles", data["profiles"]),
         "improvement": ("Who beats whom", data["improvement"]),
     }
@@ -225,9 +225,9 @@ def _learned(pictures: Markup) -> Markup:
     return join([tag("p", note, class_="note"), tag("div", id="learned-controls"), pictures])
 
 
-def _file_sections(folder: Path, pictures: Sequence[Path], tables: Sequence[Path]) -> list[Section]:
+def _file_sections(folder: Path, images: Sequence[Path], tables: Sequence[Path]) -> list[Section]:
     sections = []
-    shown = [part for path in pictures if (part := _picture(folder, path))]
+    shown = [part for path in images if (part := _picture(folder, path))]
     if shown:
         sections.append(("pictures", "Images", tag("div", *shown, class_="pictures")))
     if tables:
@@ -241,7 +241,7 @@ def _picture(folder: Path, path: Path) -> Markup | None:
     try:
         picture = embed_file(path)
     except ValueError as error:
-        # A damaged file costs its image, not the page.
+        # A damaged file is skipped.
         _log.warning("left out: %s", error)
         return None
     title = ": ".join(readable(part) for part in Path(name).with_suffix("").parts)
@@ -249,7 +249,7 @@ def _picture(folder: Path, path: Path) -> Markup | None:
 
 
 def readable(name: str) -> str:
-    """The name of a file or an environment as people write it.
+    """A readable name of a file or an environment.
 
     Examples:
         >>> from torchrl_dceo.studies.report import readable
@@ -276,14 +276,14 @@ def _facts(numbers: Numbers | None, provenance: Provenance, title: str) -> Marku
         facts["Frames a run"] = " to ".join(
             f"{n:,.0f}" for n in dict.fromkeys((frames[0], frames[-1]))
         )
-    # The seeds by name stand in the last section, the size in the title.
+    # The seeds are in the last section, the size is in the title.
     facts |= {k: v for k, v in provenance.facts.items() if k != "Seeds" and v not in title}
     rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
     return tag("dl", *rows, class_="facts") if rows else Markup()
 
 
 def _colours(numbers: Numbers | None) -> Markup:
-    """The agents' colours as the style sheet's variables, each in two shades for the two schemes."""
+    """The agents' colours as CSS variables, for the light and the dark scheme."""
     if numbers is None:
         return Markup()
     pairs = agent_colours(numbers.agents).values()

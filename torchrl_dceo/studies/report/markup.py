@@ -31,14 +31,14 @@ __all__ = [
     "text",
 ]
 
-_DARK = "#16181f"  # the page's ground in the dark, as page.css has it
+_DARK = "#16181f"  # the page's dark background, as in page.css
 
 
-_ENOUGH = 4.5  # what the Web's guidelines ask of text
+_ENOUGH = 4.5  # the minimum for text (WCAG 2)
 
 
 def in_the_dark(colour: str) -> str:
-    """A shade of a colour that can be told from a dark ground.
+    """A shade of a colour with enough contrast on a dark background.
 
     Examples:
         >>> from torchrl_dceo.studies.report.markup import in_the_dark
@@ -78,7 +78,7 @@ def _channels(colour: str) -> list[int]:
 
 
 class Markup(str):
-    """Text that is HTML already; any other ``str`` is escaped before it enters the page."""
+    """Text that is HTML already; any other ``str`` is escaped."""
 
     __slots__ = ()
 
@@ -95,17 +95,17 @@ def text(value: object) -> Markup:
 
 
 def join(parts: Sequence[object], between: str = "") -> Markup:
-    """Puts pieces of a page one after the other."""
+    """Concatenates pieces of a page."""
     return Markup(between.join(text(part) for part in parts))
 
 
 def tag(name: str, *inside: object, **attributes: object) -> Markup:
-    """An element; ``class_`` is its class, an underscore in other names a hyphen, and ``None`` leaves one out.
+    """An element; ``class_`` is its class, underscores in other names become hyphens, and ``None`` is omitted.
 
     Examples:
         >>> from torchrl_dceo.studies.report.markup import tag
-        >>> tag("p", "a & b", class_="note", data_world="maze")
-        '<p class="note" data-world="maze">a &amp; b</p>'
+        >>> tag("p", "a & b", class_="note", data_environment="maze")
+        '<p class="note" data-environment="maze">a &amp; b</p>'
     """
     pairs = [
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
@@ -117,12 +117,12 @@ def tag(name: str, *inside: object, **attributes: object) -> Markup:
 
 
 def table(head: Sequence[object], rows: Sequence[Sequence[object]], caption: str) -> Markup:
-    """A table that scrolls within its box where the page is too narrow for it; its first column heads the rows.
+    """A table that scrolls in its box if the page is too narrow; its first column has the row headers.
 
     Args:
         head (sequence): the titles of the columns.
         rows (sequence of sequence): the cells.
-        caption (str): what it is, for those who do not see it.
+        caption (str): the caption, for screen readers.
     """
     titles = tag("tr", *(tag("th", cell, scope="col") for cell in head))
     body = [
@@ -130,12 +130,12 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]], caption: str
         for row in rows
     ]
     inside = tag("table", tag("caption", caption), tag("thead", titles), tag("tbody", *body))
-    # A box that scrolls must be reachable by keyboard.
+    # A scrolling box must be reachable by keyboard.
     return tag("div", inside, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def embedded_json(data: Any) -> Markup:
-    """Data for a script element: nothing in it can end the element, and numbers that are none are ``null``.
+    """JSON for a script element: nothing in it can close the element, and NaN becomes ``null``.
 
     Examples:
         >>> from torchrl_dceo.studies.report.markup import embedded_json
@@ -169,7 +169,7 @@ _QUALITY = 84
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as text.
+    """An image as a data URI.
 
     Attributes:
         source (str): its data URI.
@@ -182,17 +182,17 @@ class Picture:
     height: int
 
     def figure(self, alt: str, caption: str) -> Markup:
-        """The image with a line beneath it."""
+        """The image with a caption."""
         image = tag("img", src=self.source, width=self.width, height=self.height, alt=alt)
         if self.width > 1.6 * self.height:
-            # On a narrow page a wide image keeps a size that can be read, and scrolls in its frame.
+            # On a narrow page a wide image keeps a readable size and scrolls.
             image = tag("div", image, class_="frame", tabindex="0", role="region", aria_label=alt)
             return tag("figure", image, tag("figcaption", caption), class_="picture wide")
         return tag("figure", image, tag("figcaption", caption), class_="picture")
 
 
 def embed_figure(figure: Figure) -> Picture:
-    """Draws a figure into the page.
+    """Embeds a figure.
 
     Examples:
         >>> from torchrl_dceo.analysis.figures import new_figure
@@ -208,10 +208,10 @@ def embed_figure(figure: Figure) -> Picture:
 
 
 def embed_file(path: Path) -> Picture:
-    """Puts a PNG, JPEG or GIF file into the page; a GIF stays as it is, for it may move.
+    """Embeds a PNG, JPEG or GIF file; a GIF is not converted because it may be animated.
 
     Raises:
-        ValueError: if it is no image.
+        ValueError: if it is not an image.
     """
     module = need("PIL.Image")
     try:

@@ -1,4 +1,4 @@
-"""What a page shows: the numbers of its tables and charts, and images of what was learned."""
+"""The data of a page: the numbers of its tables and charts, and figures of single runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ METRICS = {
     "bonus": "Exploration bonus",
     "eps": "ε",
 }
-"""What can be drawn, in this order, if a log has it."""
+"""The metrics that are drawn, in this order, if a log has them."""
 _KINDS = {"final": "at the end", "area": "mean over the run"}
 Runs = Mapping[tuple[str, str, int], Path]
 _FILES = (ANALYSIS_FILE, BIRDS_EYE_FILE)
@@ -84,13 +84,13 @@ _HEADLINES = ("eval_return", "train_return", "coverage")
 
 @dataclass(frozen=True)
 class Numbers:
-    """What :func:`read_numbers` returns.
+    """The result of :func:`read_numbers`.
 
     Attributes:
         study (dict of str to list of AgentRuns): for each environment its agents.
-        headline (str): the metric that the tables are about.
-        summaries (list of AgentSummary): measures over finished runs.
-        pairs (list of Improvement): agent against agent.
+        headline (str): the metric of the tables.
+        summaries (list of AgentSummary): metrics over finished runs.
+        pairs (list of Improvement): comparisons of pairs of agents.
         repetitions (int): bootstrap samples.
     """
 
@@ -107,7 +107,7 @@ class Numbers:
 
 
 def read_numbers(folder: Path, repetitions: int = 2000) -> Numbers | None:
-    """Reads and measures the logs of a study; ``None`` if it has none.
+    """Reads and summarises the logs of a study; ``None`` if it has none.
 
     Args:
         folder (Path): laid out as ``<environment>/<agent>/seed_<k>.csv``.
@@ -125,7 +125,7 @@ def read_numbers(folder: Path, repetitions: int = 2000) -> Numbers | None:
 
 
 def _headline(logs: Sequence[Progress]) -> str:
-    """The first metric that ever is above zero: an environment without a goal is about coverage."""
+    """The first metric with a value above zero; in environments without a goal this is coverage."""
     for metric in _HEADLINES:
         if any(value > 0 for run in logs for value in run.get(metric, [])):
             return metric
@@ -133,7 +133,7 @@ def _headline(logs: Sequence[Progress]) -> str:
 
 
 def chart_data(numbers: Numbers) -> dict[str, Any]:
-    """What the page's scripts draw, ready for JSON.
+    """The data for the page's scripts, ready for JSON.
 
     Args:
         numbers (Numbers): from :func:`read_numbers`.
@@ -141,15 +141,17 @@ def chart_data(numbers: Numbers) -> dict[str, Any]:
     logs = _logs(numbers.study.values())
     metrics = [name for name in METRICS if any(_has(run, name) for run in logs)]
     curves = {
-        world: {m: curve for m in metrics if (curve := _curves(agents, m, numbers.repetitions))}
-        for world, agents in numbers.study.items()
+        environment: {
+            m: curve for m in metrics if (curve := _curves(agents, m, numbers.repetitions))
+        }
+        for environment, agents in numbers.study.items()
     }
     return {
-        "worlds": [world for world in numbers.study if curves[world]],
+        "environments": [environment for environment in numbers.study if curves[environment]],
         "agents": numbers.agents,
         "metrics": [{"key": name, "label": METRICS[name]} for name in metrics],
         "curves": curves,
-        "marks": {world: _marks(agents) for world, agents in numbers.study.items()},
+        "marks": {environment: _marks(agents) for environment, agents in numbers.study.items()},
         "profiles": _profiles(numbers),
         "improvement": _improvement(numbers.pairs),
     }
@@ -170,7 +172,7 @@ def _curves(agents: Sequence[AgentRuns], metric: str, repetitions: int) -> dict[
 
 
 def _marks(agents: Sequence[AgentRuns]) -> dict[str, Any]:
-    """Where the environment changes, and where each agent's discovery ends."""
+    """The frames at which the environment changes and each agent's discovery ends."""
     switches = sorted({place for run in _logs([agents]) for place in switch_places(run)})
     discovery = {}
     for agent in agents:
@@ -191,10 +193,10 @@ def _profiles(numbers: Numbers) -> list[dict[str, Any]]:
     found = []
     for kind, text in _KINDS.items():
         measure = f"{kind}_{numbers.headline}"
-        worlds = profiles_of_study(numbers.summaries, measure, numbers.repetitions)
-        if worlds:
+        environments = profiles_of_study(numbers.summaries, measure, numbers.repetitions)
+        if environments:
             shown = {
-                world: {
+                environment: {
                     "levels": _rounded(levels),
                     "agents": {
                         agent: {
@@ -205,9 +207,9 @@ def _profiles(numbers: Numbers) -> list[dict[str, Any]]:
                         for agent, profile in agents.items()
                     },
                 }
-                for world, (levels, agents) in worlds.items()
+                for environment, (levels, agents) in environments.items()
             }
-            found.append({"key": kind, "label": f"{name}, {text}", "worlds": shown})
+            found.append({"key": kind, "label": f"{name}, {text}", "environments": shown})
     return found
 
 
@@ -219,17 +221,17 @@ def _improvement(pairs: Sequence[Improvement]) -> list[dict[str, Any]]:
         label = "Frames to the first goal"
         if kind in _KINDS:
             label = f"{METRICS.get(metric, metric)}, {_KINDS[kind]}"
-        worlds: dict[str, dict[str, dict[str, list[float]]]] = {}
+        environments: dict[str, dict[str, dict[str, list[float]]]] = {}
         for pair in pairs:
             if pair.measure == measure:
-                row = worlds.setdefault(pair.world, {}).setdefault(pair.agent, {})
+                row = environments.setdefault(pair.environment, {}).setdefault(pair.agent, {})
                 row[pair.over] = _rounded([pair.probability, pair.low, pair.high])
-        found.append({"key": measure, "label": label, "worlds": worlds})
+        found.append({"key": measure, "label": label, "environments": environments})
     return found
 
 
-def _logs(worlds: Iterable[Sequence[AgentRuns]]) -> list[Progress]:
-    return [run for agents in worlds for agent in agents for run in agent.seeds.values()]
+def _logs(environments: Iterable[Sequence[AgentRuns]]) -> list[Progress]:
+    return [run for agents in environments for agent in agents for run in agent.seeds.values()]
 
 
 def _has(run: Progress, metric: str) -> bool:
@@ -237,12 +239,12 @@ def _has(run: Progress, metric: str) -> bool:
 
 
 def _rounded(values: Iterable[float]) -> list[float]:
-    """Four digits are more than a screen shows, and a third of the bytes."""
+    """Rounds to four digits, to reduce the size."""
     return [float(f"{value:.4g}") for value in values]
 
 
 def representative(runs: Runs, metric: str) -> dict[tuple[str, str], int]:
-    """The seed to show for each environment and agent: the median by area under the curve, of those with images.
+    """The seed to show for each environment and agent: the median by area under the curve, among those with figures.
 
     Args:
         runs (mapping): the directory of each environment, agent and seed.
@@ -255,9 +257,9 @@ def representative(runs: Runs, metric: str) -> dict[tuple[str, str], int]:
         {}
     """
     areas: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for (world, agent, seed), folder in sorted(runs.items()):
+    for (environment, agent, seed), folder in sorted(runs.items()):
         if any((folder / name).is_file() for name in _FILES):
-            areas.setdefault((world, agent), []).append((_area(folder, metric), seed))
+            areas.setdefault((environment, agent), []).append((_area(folder, metric), seed))
     return {key: sorted(own)[(len(own) - 1) // 2][1] for key, own in areas.items()}
 
 
@@ -270,20 +272,20 @@ def _area(folder: Path, metric: str) -> float:
 
 
 def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
-    """Copies the arrays behind the images to ``<environment>/<agent>/seed_<k>/``, so that the page can be made again.
+    """Copies the data of the figures to ``<environment>/<agent>/seed_<k>/``, so that the page can be rebuilt.
 
     Args:
         folder (Path): the study.
         runs (mapping): the directory of each environment, agent and seed.
         metric (str): by which the seed is chosen.
     """
-    for (world, agent), seed in representative(runs, metric).items():
-        own = folder / world / agent
+    for (environment, agent), seed in representative(runs, metric).items():
+        own = folder / environment / agent
         for old in own.glob("seed_*/*.npz"):
             if old.name in _FILES:
                 old.unlink()
         for name in _FILES:
-            source = runs[world, agent, seed] / name
+            source = runs[environment, agent, seed] / name
             if source.is_file() and source.stat().st_size <= _LARGEST:
                 target = own / f"seed_{seed}" / name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +296,7 @@ def keep_arrays(folder: Path, runs: Runs, metric: str) -> None:
 
 
 def learned_pictures(folder: Path, runs: Runs | None, metric: str) -> Markup:
-    """The images of a representative run for each environment and agent, from the runs or from what is kept of them.
+    """The figures of a representative run for each environment and agent, from the runs or from the copied data.
 
     Args:
         folder (Path): the study.
@@ -307,18 +309,20 @@ def learned_pictures(folder: Path, runs: Runs | None, metric: str) -> Markup:
     else:
         places = _kept(folder)
     parts = []
-    for (world, agent, seed), place in places.items():
-        pictures = _pictures(place, f"{agent} in {world}")
+    for (environment, agent, seed), place in places.items():
+        pictures = _pictures(place, f"{agent} in {environment}")
         if pictures:
-            name = f"{agent} in {world}" + (f", seed {seed}" if seed >= 0 else "")
+            name = f"{agent} in {environment}" + (f", seed {seed}" if seed >= 0 else "")
             heading = tag("h3", name)
             inside = join([heading, *pictures])
-            parts.append(tag("div", inside, class_="learned", data_world=world, data_agent=agent))
+            parts.append(
+                tag("div", inside, class_="learned", data_environment=environment, data_agent=agent)
+            )
     return join(parts)
 
 
 def _kept(folder: Path) -> dict[tuple[str, str, int], Path]:
-    """Arrays in the study itself; without a seed in their path, -1 stands for it."""
+    """The copied data in the study; seed -1 if the path has none."""
     places = {}
     for name in _FILES:
         for path in sorted(folder.glob(f"*/*/{name}")):
@@ -342,7 +346,7 @@ def _pictures(place: Path, of: str) -> list[Markup]:
             if view.ways is not None:
                 figures["option_ways"] = draw_option_ways(view)
     except (FileNotFoundError, ValueError) as error:
-        # A damaged file costs its images, not the page.
+        # A damaged file is skipped.
         _log.warning("no images of %s: %s", of, error)
     return [
         embed_figure(figure).figure(f"{_WHAT[name].partition(':')[0]} of {of}", _WHAT[name])

@@ -1,4 +1,4 @@
-"""The tables of a page, its sentences about them, and how it was made."""
+"""The tables of a page, its findings, and its provenance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrl_dceo.analysis.statistics import Aggregate
-from torchrl_dceo.analysis.statistics.comparison import ALL_WORLDS, AgentSummary
+from torchrl_dceo.analysis.statistics.comparison import ALL_ENVIRONMENTS, AgentSummary
 from torchrl_dceo.analysis.statistics.improvement import Improvement
 from torchrl_dceo.analysis.statistics.tables import (
     NONE,
@@ -34,26 +34,26 @@ __all__ = [
 ]
 
 _WIDTH, _HEIGHT = 120, 18
-_LONGEST = 60  # rows of a file that are shown whole
-_FIRST = 12  # rows of a longer one
-_FEW = 5  # seeds: with fewer, intervals are too narrow
+_LONGEST = 60  # files with at most this many rows are shown completely
+_FIRST = 12  # rows shown of a longer one
+_FEW = 5  # with fewer seeds, intervals are too narrow
 
 
 def agent_name(numbers: Numbers, name: str) -> Markup:
-    """An agent with the colour that it has in every chart."""
+    """An agent's name with its colour."""
     place = numbers.agents.index(name)
     swatch = tag("span", class_="swatch", style=f"--colour: var(--agent-{place})")
     return join([swatch, name])
 
 
 def findings(numbers: Numbers) -> list[Markup]:
-    """A sentence an environment: which agent has most of the headline metric over the run, and which comes next.
+    """One sentence per environment: the best and the second agent by the headline metric over the run.
 
-    Where the environment changed, another one: who took that best.
+    If the environment changed, another one about the returns afterwards.
     """
     sentences = []
-    for world in numbers.study:
-        own = _of(numbers, world)
+    for environment in numbers.study:
+        own = _of(numbers, environment)
         measure = f"area_{numbers.headline}"
         ranked = sorted(
             (summary for summary in own if measure in summary.aggregates),
@@ -61,10 +61,10 @@ def findings(numbers: Numbers) -> list[Markup]:
         )
         if ranked:
             told = [*_ranking(numbers, ranked), *_after_the_change(own)]
-            sentences.append(join([tag("strong", world), ": ", *told]))
+            sentences.append(join([tag("strong", environment), ": ", *told]))
         elif own:
-            sentences.append(join([tag("strong", world), ": no run has finished yet."]))
-    seeds = [s.finished for s in numbers.summaries if s.world in numbers.study and s.finished]
+            sentences.append(join([tag("strong", environment), ": no run has finished yet."]))
+    seeds = [s.finished for s in numbers.summaries if s.environment in numbers.study and s.finished]
     if len(numbers.agents) > 1 and seeds and min(seeds) < _FEW:
         sentences.append(
             text(
@@ -95,7 +95,7 @@ def _ranking(numbers: Numbers, ranked: Sequence[AgentSummary]) -> list[object]:
 
 
 def _after_the_change(summaries: Sequence[AgentSummary]) -> list[object]:
-    """Who has most at the end of the changed environment: in greedy return, and if nobody has any, in training."""
+    """The best agent after a change, by greedy return or, if that is 0 for all, by training return."""
 
     def end(summary: AgentSummary) -> tuple[float, ...]:
         values = (summary.measures[f"switch_{name}"] for name in ("after", "train_after"))
@@ -116,10 +116,10 @@ def _after_the_change(summaries: Sequence[AgentSummary]) -> list[object]:
 
 
 def _chance(numbers: Numbers, best: AgentSummary, other: AgentSummary) -> str:
-    """How sure that is, if there are runs enough to say."""
+    """The probability of improvement, if there are enough runs."""
     for pair in numbers.pairs:
-        names = (pair.world, pair.agent, pair.over, pair.measure)
-        wanted = (best.world, best.agent, other.agent, f"area_{numbers.headline}")
+        names = (pair.environment, pair.agent, pair.over, pair.measure)
+        wanted = (best.environment, best.agent, other.agent, f"area_{numbers.headline}")
         if names == wanted and not math.isnan(pair.low):
             ends = f"[{pair.low:.2f}, {pair.high:.2f}]"
             return f" (a run of it is better with probability {pair.probability:.2f} {ends})"
@@ -127,16 +127,16 @@ def _chance(numbers: Numbers, best: AgentSummary, other: AgentSummary) -> str:
 
 
 def result_tables(numbers: Numbers) -> Markup:
-    """A table an environment: what the agents reach, how soon, and how often they beat the others."""
+    """One table per environment: final and mean metrics, learning speed, and wins against other agents."""
     parts = []
-    for world in dict.fromkeys(summary.world for summary in numbers.summaries):
-        own = _of(numbers, world)
-        parts.append(tag("h3", world))
-        parts.append(_result_table(numbers, world, own))
+    for environment in dict.fromkeys(summary.environment for summary in numbers.summaries):
+        own = _of(numbers, environment)
+        parts.append(tag("h3", environment))
+        parts.append(_result_table(numbers, environment, own))
     return join(parts)
 
 
-def _result_table(numbers: Numbers, world: str, own: Sequence[AgentSummary]) -> Markup:
+def _result_table(numbers: Numbers, environment: str, own: Sequence[AgentSummary]) -> Markup:
     digits = _digits(numbers)
     what = METRICS[numbers.headline]
     final, area = f"final_{numbers.headline}", f"area_{numbers.headline}"
@@ -154,7 +154,7 @@ def _result_table(numbers: Numbers, world: str, own: Sequence[AgentSummary]) -> 
         "over the run, IQM [95 %]": lambda s: interval_text(s.aggregates.get(area), digits),
     }
     # Frames and states of different environments do not mix.
-    if world != ALL_WORLDS:
+    if environment != ALL_ENVIRONMENTS:
         if any(known(s.measures.get("frames_to_goal", [])) for s in own):
             columns["frames to first goal"] = lambda s: reached_text(
                 s.measures.get("frames_to_goal")
@@ -163,10 +163,10 @@ def _result_table(numbers: Numbers, world: str, own: Sequence[AgentSummary]) -> 
             columns["states visited"] = lambda s: interval_text(
                 s.aggregates.get("final_coverage"), 0
             )
-    if any(pair.world == world for pair in numbers.pairs):
-        columns["beats the others"] = lambda s: _beats(numbers.pairs, world, s.agent, area)
+    if any(pair.environment == environment for pair in numbers.pairs):
+        columns["beats the others"] = lambda s: _beats(numbers.pairs, environment, s.agent, area)
     rows = [[make(summary) for make in columns.values()] for summary in own]
-    return table(list(columns), rows, f"Agents in {world}")
+    return table(list(columns), rows, f"Agents in {environment}")
 
 
 def _seeds(summary: AgentSummary) -> str:
@@ -174,18 +174,18 @@ def _seeds(summary: AgentSummary) -> str:
     return f"{summary.finished} of {summary.started}" if unfinished else f"{summary.finished}"
 
 
-def _beats(pairs: Sequence[Improvement], world: str, agent: str, measure: str) -> str:
-    """How often a run of the agent beats a run of one of the others, each of them as likely."""
+def _beats(pairs: Sequence[Improvement], environment: str, agent: str, measure: str) -> str:
+    """The mean probability that a run of the agent is better than a run of another agent."""
     own = [
         pair.probability
         for pair in pairs
-        if (pair.world, pair.agent, pair.measure) == (world, agent, measure)
+        if (pair.environment, pair.agent, pair.measure) == (environment, agent, measure)
     ]
     return f"{sum(own) / len(own):.0%}" if own else NONE
 
 
 def _bar(found: Aggregate | None, low: float, top: float, place: int) -> Markup | str:
-    """The interquartile mean as a dot on a line from the lowest to the highest number of the table."""
+    """The interquartile mean as a dot on a line from the lowest to the highest value of the table."""
     if found is None:
         return NONE
 
@@ -213,18 +213,21 @@ def _bar(found: Aggregate | None, low: float, top: float, place: int) -> Markup 
 
 
 def adaptation_tables(numbers: Numbers) -> Markup:
-    """A table for each environment that changes: what agents lost, how soon they were back, which options they used."""
+    """One table per changing environment: loss of return, recovery, and use of options."""
     parts = []
-    for world in numbers.study:
-        own = [s for s in _of(numbers, world) if "switch_before" in s.measures]
+    for environment in numbers.study:
+        own = [s for s in _of(numbers, environment) if "switch_before" in s.measures]
         if own:
             rows = [[agent_name(numbers, s.agent), *switch_cells(s)] for s in own]
-            parts += [tag("h3", world), table(SWITCH_HEAD, rows, f"After {world} changed")]
+            parts += [
+                tag("h3", environment),
+                table(SWITCH_HEAD, rows, f"After {environment} changed"),
+            ]
     return join(parts)
 
 
-def _of(numbers: Numbers, world: str) -> list[AgentSummary]:
-    return [summary for summary in numbers.summaries if summary.world == world]
+def _of(numbers: Numbers, environment: str) -> list[AgentSummary]:
+    return [summary for summary in numbers.summaries if summary.environment == environment]
 
 
 def _digits(numbers: Numbers) -> int:
@@ -236,13 +239,13 @@ def _or(value: float, other: float) -> float:
 
 
 def show_tables(files: dict[str, Path]) -> Markup:
-    """CSV files as tables, those that are shown whole first; of a long one the first rows.
+    """CSV files as tables, complete ones first; of long files only the first rows.
 
     Args:
-        files (dict of str to Path): each with the name that it has on the page.
+        files (dict of str to Path): the files by their names on the page.
 
     Raises:
-        ValueError: if one is no CSV file of text.
+        ValueError: if a file is not a CSV file.
     """
     tables = {name: _rows(path) for name, path in files.items()}
     order = sorted(tables, key=lambda name: len(tables[name]) > _LONGEST)
@@ -269,12 +272,12 @@ def _table(name: str, rows: list[list[str]]) -> Markup:
 
 
 def origin_section(folder: Path, commands: Sequence[str], provenance: Provenance) -> Markup:
-    """How the study was made, so that it can be made again.
+    """The provenance of the study: commands, versions and runs.
 
     Args:
         folder (Path): the study.
-        commands (sequence of str): that make it.
-        provenance (Provenance): what its folder says about itself.
+        commands (sequence of str): the commands that produce it.
+        provenance (Provenance): the provenance of the folder.
     """
     parts: list[Markup] = []
     if commands:

@@ -1,4 +1,4 @@
-"""Checkpoints: saved in one step, checked when loaded, the newest few kept."""
+"""Checkpoints: saved atomically, verified when loaded; only the newest few are kept."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ State = dict[str, Any]
 class Checkpoints:
     """The last few checkpoints of a run, each a directory of tensors and JSON with a checksum for every file.
 
-    A checkpoint counts once its index is written, which happens last and in one step: a run killed while saving has
-    the one before. A damaged one is refused with a warning that names the file, and the one before is used. That is
-    why the checkpoints that are kept share no files, although most of a replay does not change between two of them:
-    one damaged byte never costs more than one checkpoint. A new one takes over the unchanged segments of the one that
-    it drives out (:class:`~torchrl_dceo.data.persistence.Segment`), by hard links, and writes what has changed since
-    that one: every row of a replay is written ``keep`` times in all, however many checkpoints there are. Only files
-    that this object has written itself are taken over: the first ``keep`` after resuming are written in full.
+    A checkpoint is valid once its index is written, which happens last and atomically: a run killed during a save keeps
+    the previous one. A damaged one is rejected with a warning that names the file; the previous one is used. That is
+    why kept checkpoints share no files, although most of a replay buffer does not change between two of them:
+    a damaged byte affects only one checkpoint. A new one reuses the unchanged segments of the one that
+    it replaces (:class:`~torchrl_dceo.data.persistence.Segment`), by hard links, and writes the segments changed since
+    then: every row of a replay buffer is written ``keep`` times in total, for any number of checkpoints. Only files
+    written by this object are reused: the first ``keep`` checkpoints after resuming are written in full.
 
-    On disk are at most ``keep`` of them, one more while it is being written, and the best one if it is asked for;
-    large tensors that shrink well are compressed.
+    On disk are at most ``keep`` checkpoints, one more during a save, and the best one if requested;
+    large tensors that compress well are compressed.
 
     Args:
-        path (path-like): the directory that holds them.
-        keep (int, optional): how many are kept. Default: 2.
+        path (path-like): the directory of the checkpoints.
+        keep (int, optional): the number of checkpoints to keep. Default: 2.
 
     Examples:
         >>> import tempfile, torch
@@ -68,27 +68,27 @@ class Checkpoints:
         return self.path / "best"
 
     def steps(self) -> list[int]:
-        """The steps of the checkpoints that are there, whole or damaged, oldest first."""
+        """The steps of the existing checkpoints, valid or damaged, oldest first."""
         return [int(folder.name) for folder in self._folders() if (folder / "state.json").exists()]
 
     def nbytes(self) -> int:
-        """The bytes on disk of all that is kept."""
+        """The size on disk of all checkpoints in bytes."""
         return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
 
     def save(self, step: int, state: State) -> None:
-        """Saves a state, then removes what is too old to keep, unfinished, or from after this step."""
+        """Saves a state, then removes checkpoints that are too old, incomplete, or later than this step."""
         folder = self._folder(step)
-        # What a resumed run refused may be no directory, or hold some.
+        # A rejected checkpoint may be a file, or contain directories.
         for entry in [folder] if folder.is_file() else folder.glob("*"):
             if entry.is_dir() or entry == folder:
                 _remove(entry)
-        # Later ones are what a resumed run refused, or left behind by going further back than it had to.
+        # Later ones were rejected when the run was resumed, or skipped by resuming from an earlier one.
         steps = {step, *(s for s in self.steps() if s < step)}
         kept = [self._folder(s) for s in sorted(steps)[-self.keep :]]
         try:
             self._save(folder, state, {folder, *self._segments} - {*kept[:-1], self._best})
         except BaseException:
-            # On a full disk above all: half a checkpoint is of no use and takes what others need.
+            # Mainly on a full disk: an incomplete checkpoint is useless and needs space.
             with contextlib.suppress(OSError):
                 self.remove_unfinished()
             raise
@@ -100,31 +100,31 @@ class Checkpoints:
         sync_directory(self.path.parent)
 
     def remove_unfinished(self) -> None:
-        """Removes what a killed run left of checkpoints that it did not finish."""
+        """Removes incomplete checkpoints of a killed run."""
         for folder in self._folders():
             if not (folder / "state.json").exists():
                 _remove(folder)
 
     def save_best(self, state: State) -> None:
-        """Saves a state beside those that are rotated, in the place of the best before it."""
+        """Saves a state as the best checkpoint, which is not rotated; replaces the previous best."""
         self._save(self._best, state, {self._best})
 
     def load_best(self) -> State:
-        """Loads what :meth:`save_best` saved last."""
+        """Loads the last state of :meth:`save_best`."""
         return load_state(self._best)
 
     def _save(self, folder: Path, state: State, leaving: set[Path]) -> None:
-        """Saves into a folder, with what is unchanged of the checkpoints that are about to leave."""
+        """Saves into a folder, reusing unchanged segments of the checkpoints that will be removed."""
         reuse: dict[Hashable, SavedSegment] = {}
         for old in sorted(leaving & self._segments.keys()):
             reuse.update(self._segments[old])
         self._segments[folder] = save_state(folder, state, compress=True, reuse=reuse)
 
     def load_latest(self, use: Callable[[State], None] | None = None) -> State:
-        """Loads the newest checkpoint that is whole.
+        """Loads the newest valid checkpoint.
 
         Args:
-            use (callable, optional): called with the state; if it raises, whatever it is, the one before is tried.
+            use (callable, optional): called with the state; if it raises any error, the previous checkpoint is tried.
         """
         refused: list[str] = []
         for folder in reversed(self._folders()):
@@ -132,7 +132,7 @@ class Checkpoints:
                 state = load_state(folder)
                 if use is not None:
                     use(state)
-            # Any damage, whatever it leads to: a missing key, no memory, no permission, a directory for a file.
+            # Damage can cause any error: a missing key, no memory, no permission, a directory instead of a file.
             except Exception as error:
                 ours = isinstance(error, ValueError | FileNotFoundError)
                 reason = str(error) if ours else f"{type(error).__name__}: {error}"
@@ -149,7 +149,7 @@ def _remove(folder: Path) -> None:
     if not folder.is_dir():
         folder.unlink()
         return
-    # The index first: from then on it is no checkpoint.
+    # The index first: without it the checkpoint is invalid.
     with contextlib.suppress(FileNotFoundError, IsADirectoryError, PermissionError):
         (folder / "state.json").unlink()
     shutil.rmtree(folder)

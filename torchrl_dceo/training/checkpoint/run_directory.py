@@ -1,4 +1,4 @@
-"""The directory of a run: its lock, and what the run in it is made of."""
+"""The directory of a run: its lock, and the description of the run."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _log = logging.getLogger(__name__)
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where two runs are not kept apart
+except ImportError:  # not on Windows, where there is no lock
     fcntl = None  # type: ignore[assignment]
 
 
 class RunLock:
-    """Keeps a second run out of a run directory while the first is alive.
+    """Locks a run directory, so that two processes cannot train in it.
 
-    The kernel holds the lock and lets go of it when the process ends, however it ends. So the file that a killed run
-    leaves behind bars nobody, and no process number is mistaken for another's. The number is in the file for the
+    The kernel releases the lock when the process ends for any reason, so the file of a killed run
+    blocks nothing, and process ids are not compared. The file contains the process id for the error
     message.
 
     Args:
@@ -79,7 +79,7 @@ class RunLock:
         self._file: TextIOWrapper | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, or raises an error that names its holder. Taking it twice is allowed."""
+        """Acquires the lock, or raises an error that names its owner. Acquiring it twice is allowed."""
         if self._file is not None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class RunLock:
         self._file = file
 
     def release(self) -> None:
-        """Lets go of it. The file stays: removing it would race with who takes it next."""
+        """Releases the lock. The file is not removed: that would race with the next owner."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -110,11 +110,11 @@ class RunLock:
 _PLAIN = (bool, int, float, str)
 
 
-# Public attributes that change while a thing is used.
+# Public attributes that change during use.
 _CHANGING = {"training", "is_closed", "initialized", "counter"}
 
 
-# Numbers that are settings although they are kept as buffers, among those that are learned or annealed.
+# Buffers that are settings, unlike buffers that are learned or annealed.
 _SETTING_BUFFERS = {"gamma", "lmbda", "eps_init", "eps_end"}
 
 
@@ -123,7 +123,7 @@ def _kind(thing: object) -> str:
 
 
 def _settings(thing: object) -> dict[str, Any]:
-    """The public attributes that are plain values: what a constructor kept of its arguments."""
+    """The public attributes with plain values: the arguments that a constructor stored."""
     return {
         name: value
         for name, value in vars(thing).items()
@@ -133,7 +133,7 @@ def _settings(thing: object) -> dict[str, Any]:
 
 def _describe_module(module: nn.Module) -> dict[str, Any]:
     numbers = {
-        name: float(f"{float(buffer):.6g}")  # 0.99, and not what single precision makes of it
+        name: float(f"{float(buffer):.6g}")  # 0.99 instead of its value in single precision
         for name, buffer in module.named_buffers(recurse=False)
         if name in _SETTING_BUFFERS
     }
@@ -141,7 +141,7 @@ def _describe_module(module: nn.Module) -> dict[str, Any]:
 
 
 def describe_agent(agent: Agent) -> dict[str, Any]:
-    """The networks' shapes and every plain setting of an agent; nothing that training changes.
+    """The networks' shapes and all plain settings of an agent, without anything that training changes.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -169,16 +169,16 @@ def describe_agent(agent: Agent) -> dict[str, Any]:
 
 
 def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]:
-    """The environment, what it shows, and its transforms.
+    """The settings of an environment, its observations and its transforms.
 
     Args:
         env (EnvBase): any environment.
-        ignored (tuple of types): transforms that do not count.
+        ignored (tuple of types): classes of transforms to leave out.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
         >>> from torchrl_dceo.training.checkpoint.run_directory import describe_env
-        >>> describe_env(make_env("NineRooms", slip=0.2))["world"]["slip"]
+        >>> describe_env(make_env("NineRooms", slip=0.2))["settings"]["slip"]
         0.2
     """
     base, transforms = env, []
@@ -187,12 +187,12 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
         transforms += [{"kind": _kind(t), **_settings(t)} for t in chain]
         base = base.base_env
     if isinstance(base, BatchedEnvBase):
-        # Its workers may live in other processes, and some settings of its own depend on the machine.
-        world: dict[str, Any] = {"workers": base.num_workers}
+        # Its workers may be in other processes, and some of its own settings depend on the machine.
+        settings: dict[str, Any] = {"workers": base.num_workers}
     else:
-        # The tables that make a map or a cube; of other environments, how they were made.
+        # The tables of a map or a cube; of other environments the constructor's arguments.
         made_from = getattr(base, "_constructor_kwargs", {})
-        world = {**_settings(base), **plain(made_from), "tables": _checksum(base)}
+        settings = {**_settings(base), **plain(made_from), "tables": _checksum(base)}
     return {
         "kind": _kind(base),
         "batch_size": list(env.batch_size),
@@ -201,13 +201,28 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
             for key, spec in base.full_observation_spec.items(True, True)
         },
         "actions": repr(env.full_action_spec[env.action_key].space),
-        "world": world,
+        "settings": settings,
         "transforms": transforms,
     }
 
 
+def _with_present_names(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """Renames entries of :func:`describe_env` from earlier versions, so that their runs can be resumed."""
+    envs = fingerprint.get("envs")
+    if not isinstance(envs, dict):
+        return fingerprint
+    renamed = {}
+    for name, description in envs.items():
+        if isinstance(description, dict):
+            description = {"settings" if k == "world" else k: v for k, v in description.items()}
+            if description.get("kind") == "SerialWorlds":
+                description["kind"] = "SerialGymEnvs"
+        renamed[name] = description
+    return {**fingerprint, "envs": renamed}
+
+
 def transform_chain(env: TransformedEnv) -> Iterator[Transform]:
-    """The transforms of one layer of an environment, of which there may be one or a ``Compose`` of several.
+    """The transforms of a ``TransformedEnv``: one, or those of a ``Compose``.
 
     Examples:
         >>> from torchrl.envs import InitTracker, TransformedEnv
@@ -229,7 +244,7 @@ def _checksum(module: nn.Module) -> int:
 
 
 def plain(value: Any) -> Any:
-    """Nested plain values as they come back from a checkpoint; anything else becomes its text.
+    """Converts nested values to the plain values of a checkpoint; other objects become text.
 
     Examples:
         >>> from torchrl_dceo.training.checkpoint.run_directory import plain
@@ -246,7 +261,7 @@ def plain(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what a run's numbers depend on.
+    """The versions of the packages that a run's numbers depend on.
 
     Examples:
         >>> from torchrl_dceo.training.checkpoint.run_directory import versions
@@ -267,7 +282,7 @@ _LARGEST_SETTINGS = 1 << 20  # bytes
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: a few lines of them can stand for more than any memory holds."""
+    """YAML without aliases: a few lines of them can expand to more than the memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -275,7 +290,7 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-# YAML 1.1 takes numbers such as 1e-3 for text.
+# YAML 1.1 parses numbers such as 1e-3 as text.
 _PlainLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+$"),
@@ -284,10 +299,10 @@ _PlainLoader.add_implicit_resolver(
 
 
 def load_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings of a run from its ``config.yaml``, which may come from anyone: plain values only.
+    """The settings of a run from its ``config.yaml``, as plain values; the file is not trusted.
 
-    References to other settings (``${num_envs}``) stay as they are; resolvers (``${oc.env:HOME}``), which would read
-    this machine's variables, are refused, and so are aliases.
+    References to other settings (``${num_envs}``) are kept; resolvers (``${oc.env:HOME}``), which would read
+    this machine's variables, and aliases raise an error.
 
     Args:
         path (path-like): the file.
@@ -323,11 +338,11 @@ def load_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class RunDirectory:
-    """Marks a directory as one run's with a file ``run.json``: what the run is made of, by which versions, and its
+    """Manages ``run.json`` in the directory of a run: the description of the run, package versions, and the
     newest checkpoint.
 
     Args:
-        path (path-like): the directory; made by :meth:`start`.
+        path (path-like): the directory; created by :meth:`start`.
 
     Examples:
         >>> import tempfile
@@ -352,7 +367,7 @@ class RunDirectory:
         return any((self.path / name).exists() for name in names)
 
     def start(self, fingerprint: dict[str, Any]) -> None:
-        """Takes the directory for a new run."""
+        """Locks the directory for a new run."""
         self.lock.acquire()
         if self.holds_a_run:
             self.lock.release()
@@ -362,7 +377,7 @@ class RunDirectory:
         self._write({**fingerprint, "versions": versions(), "checkpoint": None})
 
     def open(self) -> None:
-        """Takes the directory to resume the run in it."""
+        """Locks the directory to resume its run."""
         if not self.holds_a_run:
             raise NoRun(f"there is no run to resume in {self.path}")
         self.lock.acquire()
@@ -379,12 +394,12 @@ class RunDirectory:
         write_file(self.path / "run.json", json.dumps(content, indent=1).encode())
 
     def saved(self, fingerprint: dict[str, Any], step: int) -> None:
-        """Notes a checkpoint, so that a run that has lost all of them does not start over without a word."""
+        """Records a checkpoint, so that a run that lost all its checkpoints is not silently restarted."""
         content = self.read() or {**fingerprint, "versions": versions()}
         self._write({**content, "checkpoint": step})
 
     def resumed(self, fingerprint: dict[str, Any], step: int) -> None:
-        """Compares the versions with those that the run was made with; others are named in a warning."""
+        """Logs a warning if package versions differ from those with which the run was trained."""
         content, own = self.read() or dict(fingerprint), versions()
         before = ([content["versions"]] if "versions" in content else []) + content.get(
             "resumed", []
@@ -405,13 +420,13 @@ class RunDirectory:
             self._write({**content, **key})
 
     def refuse_lost_checkpoints(self, log_has_rows: bool) -> None:
-        """Refuses to start over a run that had a checkpoint.
+        """Raises an error instead of restarting a run that had a checkpoint.
 
         Args:
-            log_has_rows (bool): whether there is anything to be lost.
+            log_has_rows (bool): whether the log has rows that would be lost.
         """
         content = self.read() or {}
-        # Runs of older versions do not note their checkpoints.
+        # Runs of older versions do not record their checkpoints.
         step = content.get("checkpoint", "an unknown number of" if log_has_rows else None)
         if step is not None:
             raise RunRefused(
@@ -420,11 +435,11 @@ class RunDirectory:
             )
 
     def check(self, fingerprint: dict[str, Any], saved: dict[str, Any] | None = None) -> None:
-        """Refuses a run that is made of something else than the one that was started here.
+        """Raises an error if the run's description differs from that of the run started here.
 
         Args:
-            fingerprint (dict): what the run is made of.
-            saved (dict, optional): what a checkpoint says. Default: what ``run.json`` says.
+            fingerprint (dict): the description of the run.
+            saved (dict, optional): the description in a checkpoint. Default: that in ``run.json``.
         """
         if saved is None:
             content = self.read()
@@ -435,7 +450,8 @@ class RunDirectory:
                 )
             notes = ("versions", "checkpoint", "resumed")
             saved = {key: value for key, value in content.items() if key not in notes}
-        # As it comes back from JSON.
+        saved = _with_present_names(saved)
+        # Converted to JSON types.
         difference = first_difference(saved, json.loads(json.dumps(fingerprint)))
         if difference:
             raise RunRefused(f"{self.path} belongs to another configuration: {difference}")

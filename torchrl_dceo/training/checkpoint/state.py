@@ -1,4 +1,4 @@
-"""The state of a run: what is saved, and how it is restored."""
+"""Saving and restoring the state of a run."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ __all__ = [
     "Resumable",
     "from_tensordict",
     "get_generators",
-    "get_world",
+    "restore_env",
+    "save_env",
     "seed_generators",
     "set_generators",
-    "set_world",
     "to_tensordict",
 ]
 
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Counters:
-    """How far a run is."""
+    """The progress of a run."""
 
     frames: int = 0
     updates: int = 0
@@ -56,19 +56,19 @@ class Counters:
     phase: int = 0
     phase_frames: int = 0
     seconds: float = 0.0
-    solved: int = 0  # evaluations in a row at the return that counts as solved
+    solved: int = 0  # consecutive evaluations with a return that counts as solved
 
 
-def get_world(env: EnvBase) -> dict[str, Any]:
+def save_env(env: EnvBase) -> dict[str, Any]:
     """The state of an environment and of its transforms.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
-        >>> from torchrl_dceo.training.checkpoint.state import get_world, set_world
+        >>> from torchrl_dceo.training.checkpoint.state import save_env, restore_env
         >>> env = make_env("NineRooms", seed=0, slip=1.0)
-        >>> saved = get_world(env)
+        >>> saved = save_env(env)
         >>> first = env.rollout(20)["state_id"]
-        >>> set_world(env, saved)
+        >>> restore_env(env, saved)
         >>> bool((env.rollout(20)["state_id"] == first).all())
         True
     """
@@ -76,10 +76,10 @@ def get_world(env: EnvBase) -> dict[str, Any]:
     return {"env": saved, "transforms": dict(env.state_dict())}
 
 
-def set_world(env: EnvBase, state: dict[str, Any]) -> None:
-    """Restores what :func:`get_world` returned."""
+def restore_env(env: EnvBase, state: dict[str, Any]) -> None:
+    """Restores a state of :func:`save_env`."""
     if any(isinstance(buffer, UninitializedBuffer) for buffer in env.buffers()):
-        env.reset()  # some transforms, such as CatFrames, make their buffers at the first reset
+        env.reset()  # some transforms, such as CatFrames, create their buffers at the first reset
     env.load_state_dict(state["transforms"])
     if state["env"] is not None:
         set_env_state(env, state["env"])
@@ -113,7 +113,7 @@ def get_generators() -> dict[str, Any]:
 
 
 def set_generators(state: dict[str, Any]) -> None:
-    """Restores what :func:`get_generators` returned."""
+    """Restores the states of :func:`get_generators`."""
     numpy, python = state["numpy"], state["python"]
     key = numpy["key"].numpy().astype(np.uint32)
     np.random.set_state(("MT19937", key, numpy["pos"], numpy["has_gauss"], numpy["gauss"]))
@@ -127,7 +127,7 @@ def seed_generators(seed: int) -> None:
     """Seeds the global generators of torch, NumPy and Python.
 
     Args:
-        seed (int): from 0 on.
+        seed (int): at least 0.
 
     Examples:
         >>> import random
@@ -161,7 +161,7 @@ def from_tensordict(tensordict: TensorDictBase) -> dict[str, Any]:
 
 
 def to_tensordict(state: dict[str, Any], batch_size: torch.Size) -> TensorDict:
-    """A tensordict from what :func:`from_tensordict` returned."""
+    """The inverse of :func:`from_tensordict`."""
     entries = {
         key: to_tensordict(value, batch_size) if isinstance(value, dict) else value.clone()
         for key, value in state.items()
@@ -180,7 +180,7 @@ def _name(env: EnvBase) -> str:
 
 
 class Resumable(ABC):
-    """The half of a :class:`~torchrl_dceo.training.Trainer` that saves and restores; the other half runs."""
+    """Base class of :class:`~torchrl_dceo.training.Trainer` with save and restore."""
 
     agent: Agent
     config: TrainConfig
@@ -208,15 +208,15 @@ class Resumable(ABC):
 
     @property
     @abstractmethod
-    def world(self) -> EnvBase:
+    def current_env(self) -> EnvBase:
         """The environment of the current phase."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stops collecting and lets others write into the run directory."""
+        """Stops collecting and releases the run directory."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the run is made of: agent, environments and every setting that its numbers depend on."""
+        """The description of the run: agent, environments and every setting that affects its numbers."""
         train = asdict(self.config)
         for free in (
             "total_frames",
@@ -237,25 +237,25 @@ class Resumable(ABC):
         own = tuple(type(transform) for transform in self.agent.transforms)
         envs = {name: describe_env(env, own) for name, env in self._envs().items()}
         agent = describe_agent(self.agent)
-        # Last, what follows from the rest: a difference is better explained by its cause.
+        # Derived entries last, so that a difference is reported by its cause.
         modules = {name: agent.pop(name) for name in ("modules", "shapes")}
         settings = plain(self.settings)
         return {"settings": settings, "train": train, "agent": agent, "envs": envs, **modules}
 
     @property
     def holds_a_run(self) -> bool:
-        """Whether a run was started in the run directory, which :meth:`resume` can go on with."""
+        """Whether the run directory has a run that :meth:`resume` can resume."""
         return self._directory is not None and self._directory.holds_a_run
 
     def resume(self) -> int:
-        """Goes back to the newest whole checkpoint of the run directory, or to the start if there is none yet.
+        """Restores the newest valid checkpoint of the run directory, or the initial state if there is none yet.
 
-        :meth:`run` then continues as if the run had never been interrupted: to the last bit, if agent, environments and
-        seeds are made the same way. A directory whose run is made of something else is refused. No other run can use
+        :meth:`run` then continues bit for bit as without the interruption, if agent, environments and
+        seeds are built in the same way. The directory of a different run raises an error. No other run can use
         the directory until this one has ended or :meth:`close` is called.
 
         Returns:
-            The frames that the run had done at that point.
+            The frames of the run at that point.
         """
         if self._directory is None or self.checkpoints is None or self.log is None:
             raise ValueError("only a run with a run_dir can be resumed")
@@ -279,7 +279,7 @@ class Resumable(ABC):
         try:
             state = checkpoints.load_latest(use)
         except NoRun:
-            # Killed before its first checkpoint, or robbed of all.
+            # Killed before its first checkpoint, or all checkpoints were deleted.
             directory.check(own)
             directory.refuse_lost_checkpoints(bool(log.read_bytes()))
             log.truncate(0)
@@ -289,7 +289,7 @@ class Resumable(ABC):
         directory.resumed(own, self.counters.frames)
 
     def _check_end(self, state: dict[str, Any]) -> None:
-        """A run cannot become shorter than it is; it may have run over its end by part of a batch."""
+        """Checks that the run is not longer than ``total_frames``; the last batch may exceed it."""
         has, end = state["counters"]["frames"], self.config.total_frames
         if end < min(has, state.get("total_frames", has)):
             raise RunRefused(
@@ -309,10 +309,10 @@ class Resumable(ABC):
             self.checkpoints.save_best(state)
 
     def state(self, *, copy: bool = True) -> dict[str, Any]:
-        """Everything that the rest of the run depends on, as nested dictionaries of tensors and plain values.
+        """The complete state of the run, as nested dictionaries of tensors and plain values.
 
         Keyword Args:
-            copy (bool, optional): ``False`` for what is to be written at once: tensors of networks and replay are not
+            copy (bool, optional): ``False`` if the state is written immediately: tensors of networks and replay are not
                 copied then. Default: ``True``.
         """
         carrier = self._collection.carrier
@@ -327,7 +327,7 @@ class Resumable(ABC):
             "total_frames": self.config.total_frames,
             "metrics": self.metrics.state(),
             "best_return": self.best_return,
-            # The rows so far: what happens to the file does not cost the run.
+            # The rows of the log, so that a damaged file can be restored.
             "log": b"" if self.log is None else self.log.read_bytes(),
             "last_row": dict(self.last_row),
             "unevaluated": None if self.unevaluated is None else dict(self.unevaluated),
@@ -337,7 +337,7 @@ class Resumable(ABC):
         return copied(state) if copy else state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Goes back to what :meth:`state` returned, in a trainer built the same way."""
+        """Restores a state of :meth:`state`, in a trainer built with the same arguments."""
         self._load(state)
         self._restore_log(state)
 
@@ -345,16 +345,18 @@ class Resumable(ABC):
         self._collection.stop()
         self.counters = Counters(**state["counters"])
         self.agent.load_state_dict(state["agent"])
-        # Copied: an optimizer continues with the very tensors that it is given.
+        # Copied, because an optimizer keeps the given tensors.
         self.agent.load_learning_state(copied(state["learning"]))
         self.replay.load_state_dict(state["replay"])
         self.metrics = RunMetrics(num_options(self.agent))
         if "metrics" in state:  # not in the checkpoints of older versions
             self.metrics.load_state(state["metrics"])
         self.best_return = state.get("best_return")
-        # Of an environment that could not be saved the next step is the first of a new episode.
-        carrier = state["carrier"] if saves_state(self.world) else None
-        self._carrier = None if carrier is None else to_tensordict(carrier, self.world.batch_size)
+        # If the environment could not be saved, the next step is the first of a new episode.
+        carrier = state["carrier"] if saves_state(self.current_env) else None
+        self._carrier = (
+            None if carrier is None else to_tensordict(carrier, self.current_env.batch_size)
+        )
         self.last_row = dict(state["last_row"])
         self.unevaluated = state.get("unevaluated")  # not in the checkpoints of older versions
         self._set_surroundings(state)
@@ -370,7 +372,7 @@ class Resumable(ABC):
                 self.log.write_again(self.unevaluated)  # without what the end of a run added
 
     def _warn_of_unsaved(self) -> None:
-        """A message that names the environment that cannot be saved."""
+        """Logs a warning that names the environment that cannot be saved."""
         if self.checkpoints is not None and not saves_state(self.env):
             _log.warning(
                 "%s cannot be saved in mid-episode (it has no get_env_state and set_env_state): checkpoints leave its "
@@ -379,13 +381,13 @@ class Resumable(ABC):
             )
 
     def _surroundings(self) -> dict[str, Any]:
-        """What collecting changes besides the agent: environments and random generators."""
-        envs = {name: get_world(env) for name, env in self._envs().items()}
+        """The state of environments and random generators."""
+        envs = {name: save_env(env) for name, env in self._envs().items()}
         return {"envs": envs, "generators": get_generators()}
 
     def _set_surroundings(self, state: dict[str, Any]) -> None:
         for name, env in self._envs().items():
-            set_world(env, state["envs"][name])
+            restore_env(env, state["envs"][name])
         set_generators(state["generators"])
 
     def _envs(self) -> dict[str, EnvBase]:

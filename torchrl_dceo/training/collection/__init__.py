@@ -18,65 +18,65 @@ from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 
 __all__ = ["Batch", "Collection", "SingleCollection", "WorkerEnv", "make_collection"]
 
-# Called with batch_size=…, seed=… and, for a phase without reward, coverage=True: make_env with a name is one.
+# Called with batch_size=…, seed=… and, for a phase without reward, coverage=True; e.g. make_env with a name.
 WorkerEnv = Callable[..., EnvBase]
-# Steps [*E, T], and the streams of the replay that they belong to; None: all of them, in order.
+# Steps [*E, T], and their streams in the replay buffer; None: all of them, in order.
 Batch = tuple[TensorDictBase, Sequence[int] | None]
 
 
 class Collection(ABC):
-    """A source of steps: started for a phase of the run, iterated, notified of updates, stopped.
+    """A source of steps: it is started for a phase of the run, iterated, notified of updates, and stopped.
 
     Attributes:
-        interrupted (callable): whether a signal ends the run, so that nothing is started again.
+        interrupted (callable): whether a signal ends the run, so that nothing is restarted.
     """
 
     interrupted: Callable[[], bool] = staticmethod(lambda: False)
 
     @property
     def carrier(self) -> TensorDict | None:
-        """The very step that is about to be taken, if a resumed run can take it again."""
+        """The next step's input, if a resumed run can continue from it."""
         return None
 
     def carry_on(self, carrier: TensorDict) -> None:
-        """Continues with that step; where it cannot, its episode is given up."""
+        """Continues from a saved step; if that is not possible, the episode is dropped."""
         del carrier
 
     @abstractmethod
     def start(self, env: EnvBase, *, reward_free: bool, frames: int) -> None:
-        """Begins to collect.
+        """Starts collecting.
 
         Args:
-            env (EnvBase): the environment of the phase: it makes the steps, or stands for those who do.
+            env (EnvBase): the environment of the phase, or a copy if workers step their own.
 
         Keyword Args:
             reward_free (bool): whether the phase has no reward.
-            frames (int): those that the run has made.
+            frames (int): the frames of the run so far.
         """
 
     @abstractmethod
     def __iter__(self) -> Iterator[Batch]:
-        """Batches without end, those of a stream in the order in which they were made."""
+        """Infinite iterator over batches; the steps of a stream are in order."""
 
     def learned(self, frames: int) -> None:
-        """Called when the agent has learned from all that was delivered, the run's first ``frames`` frames."""
+        """Called after the updates for all delivered batches, i.e. the run's first ``frames`` frames."""
         del frames
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends collecting; it can be started again."""
+        """Stops collecting; it can be started again."""
 
     def close(self) -> None:
-        """Ends permanently."""
+        """Stops permanently."""
         self.stop()
 
 
 class SingleCollection(Collection):
-    """Steps made in this process, by the agent's own policy, between its updates.
+    """Collects in this process with the agent's policy, between updates.
 
     Args:
         policy (TensorDictModuleBase): the agent's.
-        update_period (int): frames between two updates: a batch has them, rounded up to whole steps of all
+        update_period (int): frames between two updates: the batch size, rounded up to whole steps of all
             environments.
 
     Examples:
@@ -100,24 +100,24 @@ class SingleCollection(Collection):
 
     @property
     def carrier(self) -> TensorDict | None:
-        """The collector's tensordict, which its ``state_dict`` leaves out."""
+        """The collector's tensordict, which is not in its ``state_dict``."""
         return None if self._collector is None else self._collector._carrier
 
     def carry_on(self, carrier: TensorDict) -> None:
-        """Puts a saved step into its place."""
+        """Restores a saved step."""
         assert self._collector is not None
         device = self._collector._carrier.device
         self._collector._carrier = carrier if device is None else carrier.to(device)
 
     def start(self, env: EnvBase, *, reward_free: bool, frames: int) -> None:
-        """Resets the environment and asks the policy once."""
+        """Resets the environment and calls the policy once."""
         del reward_free, frames
         num_envs = max(1, env.batch_size.numel())
         tensors = (*self._policy.parameters(), *self._policy.buffers())
         apart = {tensor.device for tensor in tensors} - {env.device}
         devices: dict[str, Any] = {"device": env.device}
         if apart:
-            # The networks on an accelerator, the environment and what is stored of it on the host.
+            # The networks may be on an accelerator; environment and stored steps are on the host.
             devices = {"policy_device": apart.pop(), "env_device": env.device}
             devices["storing_device"] = env.device
         self._collector = Collector(
@@ -125,8 +125,8 @@ class SingleCollection(Collection):
             self._policy,
             frames_per_batch=-(-self._update_period // num_envs) * num_envs,
             total_frames=-1,
-            # Named, so that nothing is cast between policy and environment; and a fresh stack of steps instead of a
-            # copy of one that is used again: together a tenth of the time of collecting.
+            # Explicit devices, so that nothing is cast between policy and environment, and a new stack instead of a
+            # copy of a reused one: together a tenth of the time of collecting.
             **devices,
             use_buffers=False,
             return_same_td=True,
@@ -147,7 +147,7 @@ class SingleCollection(Collection):
                 yield self._direct(), None
 
     def stop(self) -> None:
-        """Lets go of the collector; the environments stay open."""
+        """Releases the collector; the environments stay open."""
         if self._collector is not None:
             self._collector.shutdown(close_env=False)
             self._collector = self._direct = None
@@ -159,11 +159,11 @@ def make_collection(
     collector: CollectorConfig | None = None,
     worker_env: WorkerEnv | None = None,
 ) -> Collection:
-    """Builds what collects for an agent.
+    """Builds the collection of an agent.
 
     Args:
-        agent (Agent): whose policy acts.
-        config (TrainConfig): of the run.
+        agent (Agent): the agent.
+        config (TrainConfig): the config of the run.
         collector (CollectorConfig, optional): how transitions are collected. Default: this process.
         worker_env (callable, optional): builds the environments of a worker.
 
@@ -186,7 +186,7 @@ def make_collection(
             f"collector={collector.collector!r} builds environments in its workers: pass worker_env, e.g. "
             "functools.partial(make_env, 'NineRooms')"
         )
-    # Their TorchRL modules take a while to import, and Ray is an extra.
+    # Imported here: the TorchRL modules take long to import, and Ray is an extra.
     if collector.collector == "ray":
         from torchrl_dceo.training.collection.ray import RayCollection
 

@@ -1,4 +1,4 @@
-"""Workers in processes of this machine, by TorchRL's multi-process collectors."""
+"""Worker processes on this machine, with TorchRL's multi-process collectors."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from tensordict import TensorDictBase
 from torchrl.collectors import MultiAsyncCollector, MultiSyncCollector
 from torchrl.weight_update import SharedMemWeightSyncScheme
 
-from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerLost, WorkerWorld
+from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerEnvBuilder, WorkerLost
 from torchrl_dceo.training.errors import RunError
 
 __all__ = ["MultiAsyncCollection", "MultiSyncCollection"]
 
 _PATIENCE = 600.0  # seconds that a worker waits for a learner that evaluates or saves
-# What a dead worker makes of a call: also ValueError, of processes that TorchRL closes before they have ended.
+# Errors of a call to a dead worker; ValueError for processes that TorchRL closes before they have ended.
 _BROKEN = (RuntimeError, OSError, EOFError, ValueError)
 _GOODBYE = 2.0  # seconds to end by itself
 
 
 def _wait_for_the_learner() -> None:
-    """In a worker: TorchRL 0.14 throws a batch away that the learner does not take within a second."""
+    """In a worker: TorchRL 0.14 drops a batch if the learner does not fetch it within a second."""
     from torchrl.collectors import _runner
 
     _runner._TIMEOUT = _PATIENCE
-    # Ctrl-C goes to the workers too: the learner, which saves first, ends them.
+    # Ctrl-C is sent to the workers too: the learner saves first and then ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def _quick_start() -> Iterator[None]:
-    """Processes are forked from a server that has imported all they need: seconds less for each than with spawn.
+    """Forks processes from a server with all imports done: seconds faster per process than spawn.
 
     Unlike a plain fork they inherit nothing of this process.
     """
@@ -44,7 +44,7 @@ def _quick_start() -> Iterator[None]:
     if before not in (None, "spawn") or "forkserver" not in multiprocessing.get_all_start_methods():
         yield
         return
-    # tensordict takes pandas with it where it is installed, at the first output of a module.
+    # tensordict imports pandas, if installed, at the first output of a module.
     imported = ["torchrl.collectors", "torchrl_dceo.training", "pandas"]
     multiprocessing.set_forkserver_preload(imported)
     multiprocessing.set_start_method("forkserver", force=True)
@@ -66,13 +66,13 @@ class MultiSyncCollection(WorkerCollection):
     def _frames_per_batch(self) -> int:
         return self._config.num_workers * self._envs_per_worker * self._config.worker_steps
 
-    def _launch(self, worlds: list[WorkerWorld]) -> None:
-        # Not waited for by the scheme itself, which would wait for the dead as well.
+    def _launch(self, envs: list[WorkerEnvBuilder]) -> None:
+        # Not waited for by the scheme itself, which would also wait for dead workers.
         self._scheme = SharedMemWeightSyncScheme(sync=False)
         self._threads = torch.get_num_threads()
         with _quick_start():
             self._collector = self._kind(
-                worlds,
+                envs,
                 self._policy,
                 frames_per_batch=self._frames_per_batch(),
                 total_frames=-1,
@@ -98,7 +98,7 @@ class MultiSyncCollection(WorkerCollection):
         return data.unbind(0)
 
     def _cause(self, error: Exception) -> Exception:
-        """A worker that was killed is replaced; one that failed by itself would fail again."""
+        """Replaces a killed worker; a worker that raised an error would fail again, so its error is raised."""
         codes = {
             worker: process.exitcode
             for worker, process in enumerate(self._collector.procs)
@@ -122,7 +122,7 @@ class MultiSyncCollection(WorkerCollection):
         return range(self._config.num_workers)
 
     def _await_workers(self) -> None:
-        """Until each has said that it acts by the new weights."""
+        """Waits until each worker has confirmed the new weights."""
         for worker, queue in self._scheme._ack_queues.items():
             while True:
                 with contextlib.suppress(Empty):
@@ -139,7 +139,7 @@ class MultiSyncCollection(WorkerCollection):
 
 
 class MultiAsyncCollection(MultiSyncCollection):
-    """Workers that go on while the learner learns: a batch is one worker's, and the first that is ready comes first.
+    """Asynchronous workers: they collect during updates; a batch is from one worker, the first that is ready.
 
     See :class:`~torchrl_dceo.training.collection.workers.WorkerCollection` for the arguments.
     """
@@ -153,7 +153,7 @@ class MultiAsyncCollection(MultiSyncCollection):
         return [data]
 
     def _await_workers(self) -> None:
-        """They are at work, and see the new weights in the memory that they share: only their answers are taken."""
+        """The weights are in shared memory, so only the workers' confirmations are read."""
         for queue in self._scheme._ack_queues.values():
             with contextlib.suppress(Empty):
                 while True:

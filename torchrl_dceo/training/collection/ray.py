@@ -1,4 +1,4 @@
-"""Workers that are Ray actors, on this machine or on a cluster, by TorchRL's RayCollector."""
+"""Workers as Ray actors, on this machine or on a cluster, with TorchRL's RayCollector."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchrl.collectors import Collector
 from torchrl.collectors.distributed import RayCollector
 from torchrl.weight_update import _ray
 
-from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerLost, WorkerWorld
+from torchrl_dceo.training.collection.workers import WorkerCollection, WorkerEnvBuilder, WorkerLost
 from torchrl_dceo.training.errors import RunError
 
 __all__ = ["RayCollection"]
@@ -30,13 +30,13 @@ __all__ = ["RayCollection"]
 _log = logging.getLogger(__name__)
 _ENDLESS = 2**62  # frames; RayCollector does not know -1
 _CONNECTION = timedelta(minutes=10)
-_PATIENCE = 10.0  # seconds for an actor to show that it lives
-_HEARTBEAT = 5.0  # seconds between two looks at the cluster's head
+_PATIENCE = 10.0  # seconds for an actor to respond
+_HEARTBEAT = 5.0  # seconds between two checks of the cluster's head
 
 
 class ActorCollector(Collector):
-    """A collector whose errors are raised: Ray asks for the truth of a failed actor, which for TorchRL's is its
-    length; an endless one has none, and that second error kills the actor.
+    """A collector whose errors are raised. Ray evaluates ``bool`` of a failed actor, which for TorchRL's calls
+    ``len``; an infinite collector has none, and that second error would kill the actor.
     """
 
     def __bool__(self) -> bool:
@@ -44,18 +44,18 @@ class ActorCollector(Collector):
 
 
 class HeadWatch:
-    """Notices that the head of the cluster is gone, which Ray itself does after a minute, by ending the process.
+    """Detects that the head of the cluster is gone. Ray itself does so only after a minute, by ending the process.
 
-    A thread connects to the head now and then. When it cannot, twice, the next call to Ray raises
-    :class:`~torchrl_dceo.training.errors.RunError`. A call that is under way is woken by a signal; one that cannot be
-    (it waits inside Ray, which would end the process too, with pages of its own) is given ten seconds, and then the
-    process ends with the same sentence and exit code 1.
+    A thread connects to the head periodically. After two failures the next call to Ray raises
+    :class:`~torchrl_dceo.training.errors.RunError`. A pending call is interrupted by a signal. If it cannot be
+    (it waits inside Ray), it gets ten seconds; then the
+    process ends with the same message and exit code 1.
     """
 
     def __init__(self) -> None:
         self.address = str(ray.get_runtime_context().gcs_address)
         self.lost = False
-        self.waiting = True  # for Ray: starting actors, or in a call
+        self.waiting = True  # whether the learner waits for Ray
         self._closed = threading.Event()
         self._main = threading.current_thread() is threading.main_thread()
         self._before: Any = signal.signal(signal.SIGUSR1, self._wake) if self._main else None
@@ -89,7 +89,7 @@ class HeadWatch:
             self.check()
 
     def check(self) -> None:
-        """Ends the run if the head is gone."""
+        """Raises an error if the head is gone."""
         if self.lost:
             raise RunError(self._sentence())
 
@@ -97,18 +97,18 @@ class HeadWatch:
         return f"the head of the Ray cluster at {self.address} is gone: start it again and resume the run"
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stops the thread."""
         self._closed.set()
         if self._main:
             signal.signal(signal.SIGUSR1, self._before)
 
 
 class RayCollection(WorkerCollection):
-    """One Ray actor a worker. A batch is one worker's, and the others go on while the learner learns from it.
+    """One Ray actor per worker; a batch is from one worker, and all workers collect during updates.
 
-    Ray is connected to, or started on this machine, at the first start, unless the program has done so; what was
-    started here ends with :meth:`close`. The replay stays with the learner: it is read at every update, and written
-    once for each batch, so that TorchRL's ``RayReplayBuffer`` would put a call to another process where the time goes.
+    The first start connects to Ray or starts it on this machine, unless the program has done so; what was
+    started here ends with :meth:`close`. The replay buffer is in the learner's process: it is read at every update, but
+    written only once per batch, so TorchRL's ``RayReplayBuffer``, in another process, would be slower.
 
     See :class:`~torchrl_dceo.training.collection.workers.WorkerCollection` for the arguments.
     """
@@ -118,7 +118,7 @@ class RayCollection(WorkerCollection):
     _owns_ray = False
     _head: HeadWatch | None = None
 
-    def _launch(self, worlds: list[WorkerWorld]) -> None:
+    def _launch(self, envs: list[WorkerEnvBuilder]) -> None:
         self._connect()
         if self._head is None:
             self._head = HeadWatch()
@@ -129,7 +129,7 @@ class RayCollection(WorkerCollection):
         if config.ray_memory is not None:
             reserved["memory"] = config.ray_memory
         self._collector = RayCollector(
-            worlds,
+            envs,
             self._policy,
             frames_per_batch=self._envs_per_worker * config.worker_steps,
             total_frames=_ENDLESS,
@@ -139,9 +139,9 @@ class RayCollection(WorkerCollection):
             remote_configs=reserved,
             sync=False,
         )
-        # Kept here: RayCollector forgets its actors before it raises what one of them died of.
+        # Kept here: RayCollector drops its actors before it raises the error of one of them.
         self._actor_ids = [actor._actor_id.hex() for actor in self._collector.remote_collectors]
-        # A minute for actors to find the learner is too little for TorchRL on a busy machine.
+        # TorchRL's one minute for actors to find the learner is too short on a busy machine.
         _ray._DIST_TIMEOUT = _CONNECTION
         self._attempt(self._collector.update_policy_weights_)
 
@@ -149,12 +149,12 @@ class RayCollection(WorkerCollection):
         if ray.is_initialized():
             return
         config = self._config
-        # What actors print stays in Ray's own logs, and what they raise comes here anyway.
+        # The output of actors stays in Ray's logs; their errors are raised here anyway.
         settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
         needed = config.num_workers * config.ray_cpus
         address = config.ray_address or os.environ.get("RAY_ADDRESS")
         if address is None:
-            # Actors that find no free CPU would wait for ever.
+            # Actors without a free CPU would wait forever.
             settings["num_cpus"] = max(os.cpu_count() or 1, -int(-needed // 1))
         else:
             settings["address"] = address
@@ -187,12 +187,12 @@ class RayCollection(WorkerCollection):
             yield data
 
     def _send(self, worker: int) -> Iterable[int]:
-        # That one rests until its next batch is asked for; the others would have to be waited for.
+        # This worker is idle until its next batch is requested; updating the others would mean waiting for them.
         self._attempt(self._collector.update_policy_weights_, worker_ids=[worker])
         return [worker]
 
     def _attempt(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls; says who is lost if that is why it fails. What an actor itself raises is passed on."""
+        """Calls a function and translates the loss of an actor into :class:`WorkerLost`; other errors are passed on."""
         assert self._head is not None
         try:
             with warnings.catch_warnings():
@@ -206,7 +206,7 @@ class RayCollection(WorkerCollection):
         except DistStoreError as error:
             raise WorkerLost("the Ray actors did not find the learner in time") from error
         except (RuntimeError, OSError) as error:
-            # Weights go another way than through Ray: there a dead actor is a broken connection.
+            # Weights are not sent through Ray: a dead actor is a broken connection there.
             self._head.check()
             death = self._death()
             if death is None:
@@ -236,7 +236,7 @@ class RayCollection(WorkerCollection):
             self._collector = None
 
     def close(self) -> None:
-        """Ends the workers, and Ray if it was started or connected to here."""
+        """Stops the workers, and Ray if it was started or connected here."""
         self.stop()
         if self._head is not None:
             self._head.close()

@@ -1,4 +1,4 @@
-"""Collecting in worker processes: what a worker builds, sends and receives."""
+"""Common parts of collecting in worker processes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = [
     "StepStamp",
     "WorkerCollection",
     "WorkerEnv",
+    "WorkerEnvBuilder",
     "WorkerLost",
-    "WorkerWorld",
     "with_transforms",
     "worker_seeds",
 ]
@@ -41,7 +41,7 @@ STAMP = "worker_step"
 
 
 def with_transforms(env: EnvBase, transforms: Sequence[Transform]) -> EnvBase:
-    """Appends to an environment what an agent's policy needs of it, unless it is there; returns the environment to use.
+    """Appends the transforms that an agent's policy needs, if they are missing; returns the environment to use.
 
     Examples:
         >>> from torchrl.envs import StepCounter
@@ -58,10 +58,10 @@ def with_transforms(env: EnvBase, transforms: Sequence[Transform]) -> EnvBase:
         there += [(type(other), other.out_keys) for other in transform_chain(outer)]
         outer = outer.base_env
     if transforms and all(kind is not InitTracker for kind, _ in there):
-        # What the policy carries from step to step begins anew with an episode.
+        # The policy's state is reset with each episode.
         env = env.append_transform(InitTracker())
     for transform in transforms:
-        # Not twice, if the same environment is trained in again.
+        # Not twice, if the same environment is used for another training.
         if (type(transform), transform.out_keys) not in there:
             # A new object, if the environment had no transforms.
             env = env.append_transform(transform.clone())
@@ -69,7 +69,7 @@ def with_transforms(env: EnvBase, transforms: Sequence[Transform]) -> EnvBase:
 
 
 def worker_seeds(*numbers: int) -> tuple[int, int]:
-    """Two seeds from any numbers: other numbers, other seeds.
+    """Two seeds derived from any numbers; different numbers give different seeds.
 
     Examples:
         >>> from torchrl_dceo.training.collection.workers import worker_seeds
@@ -77,18 +77,18 @@ def worker_seeds(*numbers: int) -> tuple[int, int]:
         200
     """
     words = np.random.SeedSequence(numbers).generate_state(2)
-    # 31 bits: what every kind of environment takes.
+    # 31 bits, which every kind of environment accepts.
     return int(words[0]) >> 1, int(words[1]) >> 1
 
 
 class StepStamp(Transform):
-    """Says of each step which worker made it, and which of its steps it is.
+    """Writes into each step the index of its worker and the worker's step count.
 
-    Batches of workers come in any order and without a sender, and what a worker made may be lost on the way. With the
-    stamp each goes to its own streams, and a hole is seen before it gets into the replay.
+    Batches of workers are received in any order and without their source, and may be lost. With the
+    stamp each batch is written to its own streams, and a gap is detected before it is stored.
 
     Args:
-        worker (int): the number of the worker.
+        worker (int): the index of the worker.
 
     Examples:
         >>> from torchrl_dceo.envs import make_env
@@ -117,7 +117,7 @@ class StepStamp(Transform):
         return self._write(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Stamps nothing: only environments make steps."""
+        """Writes nothing: only steps of environments are stamped."""
         return tensordict
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
@@ -130,35 +130,33 @@ class StepStamp(Transform):
 
 
 @dataclass
-class WorkerWorld:
-    """Builds a worker's environments, in the worker: a callable that travels to other processes and machines.
+class WorkerEnvBuilder:
+    """Builds the environments of a worker, inside the worker: a callable that can be pickled.
 
-    It also sets the worker up: one thread, and random numbers that no other worker draws.
+    It also configures the worker: one thread, and random numbers different from all other workers'.
 
     Examples:
         >>> from functools import partial
         >>> import torch
         >>> from torchrl_dceo.envs import make_env
-        >>> from torchrl_dceo.training.collection.workers import WorkerWorld
+        >>> from torchrl_dceo.training.collection.workers import WorkerEnvBuilder
         >>> with torch.random.fork_rng():
-        ...     world = WorkerWorld(partial(make_env, "NineRooms"), 1, torch.Size([4]), seeds=(5, 6))()
-        >>> world.batch_size
+        ...     env = WorkerEnvBuilder(partial(make_env, "NineRooms"), 1, torch.Size([4]), seeds=(5, 6))()
+        >>> env.batch_size
         torch.Size([4])
     """
 
     make: WorkerEnv
     worker: int
     batch_size: torch.Size
-    seeds: tuple[int, int]  # of its environments, and of all other draws
+    seeds: tuple[int, int]  # of its environments, and of all other random numbers
     transforms: Sequence[Transform] = ()
     settings: dict[str, Any] = field(default_factory=dict)  # e.g. coverage=True
-    steps: Tensor | None = (
-        None  # that its environments made before, where their environment changes
-    )
-    held_map: int | None = None  # the map of such an environment while it does not
+    steps: Tensor | None = None  # of its environments so far, if they change over time
+    held_map: int | None = None  # a fixed map for such environments
 
     def __call__(self) -> EnvBase:
-        """Builds them."""
+        """Builds the environments."""
         tune_process()
         env_seed, seed = self.seeds
         torch.manual_seed(seed)
@@ -182,23 +180,23 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerLost(RunError):
-    """A worker has died, or something that it made was lost."""
+    """A worker has died, or a batch of it was lost."""
 
 
 class WorkerCollection(Collection):
-    """What all collections with workers share; a subclass defines how workers are started, read and updated.
+    """Base of the collections with workers; a subclass defines how workers are started, read and updated.
 
-    Worker i has the i-th part of the run's environments, so its steps are those of a range of streams. The learner's
-    own environment makes no step: it keeps the run's account (visit counts, and how far an environment that changes has
-    come), from what workers deliver. A lost worker costs the steps under way: all workers are replaced and begin new
-    episodes, which the replay does not join to the old ones.
+    Worker i has the i-th part of the run's environments, so its steps belong to a range of streams. The learner's
+    own environment is not stepped: it keeps the run's visit counts, and the step count of a changing environment,
+    from the workers' batches. If a worker is lost, all workers are replaced and start new
+    episodes; steps in progress are lost, and the replay buffer does not connect the new episodes to the old ones.
 
     Args:
-        agent (Agent): whose policy is copied.
-        config (CollectorConfig): how many workers, and how often they get its weights.
+        agent (Agent): the agent, whose policy is copied.
+        config (CollectorConfig): the number of workers, and how often their weights are updated.
         worker_env (callable): builds environments from ``batch_size=``, ``seed=`` and, for a phase without reward,
             ``coverage=True``.
-        seed (int): of the run.
+        seed (int): the seed of the run.
     """
 
     def __init__(
@@ -210,27 +208,27 @@ class WorkerCollection(Collection):
         self._seed = seed
         self._running = False
         self._restarts = 0
-        self._lost: str | None = None  # why, if it was noticed outside the iteration
+        self._lost: str | None = None  # the reason, if it was detected outside of the iteration
 
-    # What a subclass defines
+    # Methods of subclasses
 
     @abstractmethod
-    def _launch(self, worlds: list[WorkerWorld]) -> None:
+    def _launch(self, envs: list[WorkerEnvBuilder]) -> None:
         """Starts the workers, with ``self._policy``."""
 
     @abstractmethod
     def _deliveries(self) -> Iterator[TensorDictBase]:
-        """Batches as they come; raises :class:`WorkerLost`."""
+        """Iterates over the batches as they are received; raises :class:`WorkerLost`."""
 
     @abstractmethod
     def _send(self, worker: int) -> Iterable[int]:
-        """Sends ``self._policy`` to the worker whose batch was just delivered, and says who got it; raises
+        """Sends ``self._policy`` to the worker of the last batch, and returns the updated workers; raises
         :class:`WorkerLost`.
         """
 
     @abstractmethod
     def _shut_down(self) -> None:
-        """Ends the workers, dead or alive."""
+        """Stops the workers, dead or alive."""
 
     # The collection
 
@@ -249,28 +247,28 @@ class WorkerCollection(Collection):
 
     def _start_workers(self) -> None:
         workers = self._config.num_workers
-        # Where workers act by, apart from the learner's own tensors: they change when they are sent, not before.
+        # A copy of the learner's tensors: the workers' weights change only when they are sent.
         self._policy = copy.deepcopy(self._agent.policy).to("cpu").requires_grad_(False)
         self._next_step: list[int | None] = [None] * workers
         self._sent_at = [self._frames] * workers
-        self._newest = 0  # the worker heard last
+        self._newest = 0  # the worker of the last batch
         self._lost = None
         self._running = True
-        self._launch([self._world(worker) for worker in range(workers)])
+        self._launch([self._env_builder(worker) for worker in range(workers)])
 
-    def _world(self, worker: int) -> WorkerWorld:
+    def _env_builder(self, worker: int) -> WorkerEnvBuilder:
         steps, part = steps_made(self._env), self._streams(worker)
         alone = self._config.num_workers == 1
-        return WorkerWorld(
+        return WorkerEnvBuilder(
             self._worker_env,
             worker,
             self._env.batch_size if alone else torch.Size([len(part)]),
-            # Never those of before: a worker that is replaced must not live the same life again.
+            # New seeds: a replaced worker must not repeat the same steps.
             seeds=worker_seeds(self._seed, self._frames, self._restarts, worker),
             transforms=self._agent.transforms,
             settings={"coverage": True} if self._reward_free else {},
             steps=None if steps is None else steps.view(-1)[part.start : part.stop],
-            # Discovery comes before any change of the environment.
+            # Discovery happens before any change of the environment.
             held_map=current_map(self._env) if self._reward_free else None,
         )
 
@@ -278,7 +276,7 @@ class WorkerCollection(Collection):
         return range(worker * self._envs_per_worker, (worker + 1) * self._envs_per_worker)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches as they come, each with its streams."""
+        """Iterates over the batches as they are received, each with its streams."""
         while True:
             try:
                 for data in self._deliveries():
@@ -288,7 +286,7 @@ class WorkerCollection(Collection):
                 raise WorkerLost("the workers have stopped")
             except WorkerLost as error:
                 if self.interrupted():
-                    # The signal that ends the run may have ended them first.
+                    # The signal that ends the run may have reached them first.
                     raise
                 self._restart(str(error))
 
@@ -305,7 +303,7 @@ class WorkerCollection(Collection):
         self._try_to_start()
 
     def _received(self, data: TensorDictBase) -> Batch:
-        """Checks that nothing is missing, and keeps the account."""
+        """Checks that no step is missing, and updates visit counts and step counts."""
         parts = [part.reshape(-1, part.shape[-1]) for part in self._by_worker(data)]
         for part in parts:
             worker = int(part[STAMP][0, 0, 0])
@@ -317,14 +315,14 @@ class WorkerCollection(Collection):
         return torch.cat(parts), None
 
     def _by_worker(self, data: TensorDictBase) -> Sequence[TensorDictBase]:
-        """The batches of single workers, in their order: the one that it is."""
+        """Splits a batch into those of single workers; here it is from one worker."""
         return [data]
 
     def _check_order(self, worker: int, part: TensorDictBase) -> None:
         first, expected = int(part[STAMP][0, 0, 1]), self._next_step[worker]
         if expected is None:
             if part.get("is_init", None) is None:
-                # Without an InitTracker nobody else tells the replay that these are new episodes.
+                # Without an InitTracker nothing else marks these as new episodes.
                 begins = torch.zeros(*part.shape, 1, dtype=torch.bool)
                 begins[:, 0] = True
                 part.set("is_init", begins)
@@ -343,7 +341,7 @@ class WorkerCollection(Collection):
             set_steps_made(self._env, steps)
 
     def learned(self, frames: int) -> None:
-        """Sends the newest weights where it is time."""
+        """Sends the newest weights to workers that are due."""
         self._frames = frames
         if (
             self._lost is not None
@@ -362,7 +360,7 @@ class WorkerCollection(Collection):
             self._lost = str(error)
 
     def stop(self) -> None:
-        """Ends the workers; the learner's environment stays open."""
+        """Stops the workers; the learner's environment stays open."""
         if self._running:
             self._running = False
             self._shut_down()

@@ -1,4 +1,4 @@
-"""What a run logs, and where: the CSV file and TorchRL's loggers."""
+"""The log of a run: the CSV file and TorchRL's loggers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 class CSVLog:
-    """One CSV file, one row a call, columns that may appear later.
+    """A CSV file with one row per call; columns may be added later.
 
-    TorchRL's own CSV logger keeps a file for each number and cannot be cut back to where a checkpoint was made. A row
-    is on disk when :meth:`write` returns; after a crash :meth:`truncate` takes back the rows that the resumed run
-    will write again. A new column rewrites the file, once.
+    TorchRL's CSV logger writes one file per metric and cannot be truncated to a checkpoint. Here a row
+    is on disk when :meth:`write` returns; after a crash :meth:`truncate` removes the rows that the resumed run
+    will write again. A new column rewrites the file.
 
     Args:
         path (path-like): the file; continued if it exists.
@@ -60,7 +60,7 @@ class CSVLog:
         self._columns: list[str] | None = None
         self._num_rows = 0
 
-    # The file is read when it is first needed: a damaged one does not bar a run that can restore it.
+    # The file is read when first needed, so that a run can restore a damaged one.
 
     @property
     def columns(self) -> list[str]:
@@ -72,7 +72,7 @@ class CSVLog:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._num_rows if self.columns else 0
 
     def read(self) -> list[dict[str, str]]:
@@ -80,7 +80,7 @@ class CSVLog:
         return _rows(self.read_bytes(), str(self.path))
 
     def read_bytes(self) -> bytes:
-        """The file as it is; nothing if there is none."""
+        """The content of the file; empty if there is none."""
         return self.path.read_bytes() if self.path.exists() else b""
 
     def write(self, row: dict[str, Any]) -> None:
@@ -95,16 +95,16 @@ class CSVLog:
         self._num_rows += 1
 
     def write_again(self, row: dict[str, Any]) -> None:
-        """Puts a row in the place of the last one."""
+        """Replaces the last row."""
         rows: list[dict[str, Any]] = [*self.read()[:-1], row]
         self.columns.extend(name for name in row if name not in self.columns)
         self._rewrite(rows)
 
     def show(self, images: Sequence[Path], frames: int) -> None:
-        """Nothing: the figures are beside the file."""
+        """Does nothing: the figures are in the same directory."""
 
     def close(self) -> None:
-        """Nothing: the file is closed after each row."""
+        """Does nothing: the file is closed after each row."""
 
     def truncate(self, num_rows: int) -> None:
         """Keeps the first ``num_rows`` rows."""
@@ -119,10 +119,10 @@ class CSVLog:
         self._rewrite(rows[:num_rows])
 
     def restore(self, data: bytes) -> None:
-        """Goes back to what :meth:`read_bytes` returned; a damaged file is named with its first wrong line.
+        """Restores the content of :meth:`read_bytes`; a damaged file is reported with its first invalid line.
 
         Args:
-            data (bytes): the file as it was.
+            data (bytes): the earlier content.
         """
         saved = _rows(data, "the log in the checkpoint")
         damage = self._damage(saved)
@@ -133,12 +133,12 @@ class CSVLog:
         write_file(self.path, data)
 
     def _first(self, num_rows: int) -> list[dict[str, str]]:
-        """The first rows: what a killed process left after them may be half a line."""
+        """The first rows; after them, a killed process may have left an incomplete line."""
         lines = self.read_bytes().split(b"\n")[: num_rows + 1]
         return _rows(b"\n".join([*lines, b""]), str(self.path))
 
     def _damage(self, saved: list[dict[str, str]]) -> str | None:
-        """What is wrong with the part of the file that was saved; later rows and columns may be there."""
+        """Describes damage in the saved part of the file; later rows and columns are allowed."""
         if not saved:
             return None
         if not self.path.exists():
@@ -160,7 +160,7 @@ class CSVLog:
         return None
 
     def _rewrite(self, rows: Sequence[dict[str, Any]]) -> None:
-        # Beside the file first: a crash in between loses nothing.
+        # Written to a second file first, so that a crash loses nothing.
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, self.columns, restval="")
         writer.writeheader()
@@ -187,23 +187,23 @@ def _rows(data: bytes, name: str) -> list[dict[str, str]]:
 
 
 LoggerKind = Literal["csv", "tensorboard", "wandb"]
-"""``"csv"`` is the log that every run has; the others are written beside it."""
+"""``"csv"`` is always written; the others are written in addition."""
 
 
 class Log(Protocol):
     """The interface of a log."""
 
     def write(self, row: dict[str, Any]) -> None:
-        """Takes a row."""
+        """Logs a row."""
 
     def write_again(self, row: dict[str, Any]) -> None:
-        """Takes the last row once more, at the end of the run: with an evaluation."""
+        """Replaces the last row at the end of the run, when an evaluation is added."""
 
     def show(self, images: Sequence[Path], frames: int) -> None:
-        """Takes the figures of a run, drawn at its end."""
+        """Logs the figures of a run, drawn at its end."""
 
     def close(self) -> None:
-        """Ends what :meth:`write` began."""
+        """Closes the log."""
 
 
 def check_logger(kind: str) -> None:
@@ -228,12 +228,12 @@ def make_logs(
     settings: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> list[Log]:
-    """The logs that a kind adds to the CSV file.
+    """The logs of a kind, in addition to the CSV file.
 
     Args:
         kind (str): ``"csv"`` (none), ``"tensorboard"`` or ``"wandb"``.
         run_dir (path-like): the run's directory.
-        settings (mapping, optional): what the run is made of, for the logger to show.
+        settings (mapping, optional): the settings of the run, for the logger.
         **kwargs: for :class:`TorchRLLog`.
 
     Examples:
@@ -250,10 +250,10 @@ def make_logs(
 
 
 class TorchRLLog:
-    """Sends each row to TensorBoard or Weights & Biases by TorchRL's logger, with the frames as step.
+    """Sends each row to TensorBoard or Weights & Biases with TorchRL's logger; the step is the number of frames.
 
-    Nothing is opened before the first row. How far the rows have got, and for Weights & Biases the id of the run, is
-    kept in ``<kind>.json`` in the run directory: a resumed run, which comes by some rows again, does not send them
+    The logger is opened at the first row. The number of sent rows, and for Weights & Biases the id of the run, are
+    stored in ``<kind>.json`` in the run directory: a resumed run, which repeats some rows, does not send them
     again, and continues in the same run. (A resumed run is exact: these rows were the same.)
 
     Args:
@@ -262,7 +262,7 @@ class TorchRLLog:
         settings (mapping, optional): sent once: the hyperparameters of Weights & Biases, a text of TensorBoard.
 
     Keyword Args:
-        name (str, optional): how Weights & Biases calls the run. Default: as its directory.
+        name (str, optional): the run's name in Weights & Biases. Default: the name of its directory.
         **kwargs: for ``wandb.init``, e.g. ``project`` or ``mode="offline"``.
     """
 
@@ -286,7 +286,7 @@ class TorchRLLog:
         self._sent: dict[str, Any] = {}
 
     def write(self, row: dict[str, Any]) -> None:
-        """Sends a row, but for numbers that have been sent before (the run was interrupted, and comes by again)."""
+        """Sends a row, except values that were sent before the run was interrupted."""
         if not self._sent:
             start: dict[str, Any] = {"id": uuid.uuid4().hex[:8], "frames": -1, "keys": []}
             self._sent = json.loads(self._mark.read_text()) if self._mark.exists() else start
@@ -299,12 +299,12 @@ class TorchRLLog:
             self._logger = self._open()
         self._logger.log_metrics(numbers, step=int(row["frames"]))
         self._logger.flush()
-        # After the row: if the process dies in between, the row comes twice rather than never.
+        # After the row: if the process dies in between, the row is sent twice rather than never.
         self._sent |= {"frames": int(row["frames"]), "keys": [*known, *numbers]}
         write_file(self._mark, json.dumps(self._sent).encode())
 
     def write_again(self, row: dict[str, Any]) -> None:
-        """Sends what is new in the row."""
+        """Sends the new values of the row."""
         self.write(row)
 
     def show(self, images: Sequence[Path], frames: int) -> None:
@@ -312,7 +312,7 @@ class TorchRLLog:
 
         Args:
             images (sequence of Path): PNG files.
-            frames (int): of the run so far.
+            frames (int): the frames of the run so far.
         """
         drawn = [path for path in images if path.suffix == ".png"]
         if not drawn or not self._sent:
@@ -332,7 +332,7 @@ class TorchRLLog:
         self._logger.flush()
 
     def close(self) -> None:
-        """Ends the logger's run; the next row would open it again."""
+        """Closes the logger; the next row would open it again."""
         if self._logger is not None:
             self._logger.shutdown()
             self._logger = None

@@ -1,4 +1,4 @@
-"""What is measured while a run collects, and its line on the terminal."""
+"""The metrics of a run, and the progress line on the terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLLECTED = (("next", "done"), _RETURN, "option", "option_start")
 
 
 def num_options(agent: Agent) -> int:
-    """How many options the agent's explorer can start; 0 if it has none.
+    """The number of options of the agent's explorer; 0 if it has none.
 
     Examples:
         >>> from torchrl_dceo.agents import make_agent
@@ -43,13 +43,13 @@ def num_options(agent: Agent) -> int:
 
 
 class RunMetrics:
-    """Gathers what collecting and updating give, and turns it into one row of numbers.
+    """Accumulates the results of collecting and updating, and reduces them to one row of the log.
 
-    Nothing is computed while it gathers: entries are kept as they are and reduced when a row is asked for, so the
-    loop pays a few list appends a step and no synchronisation.
+    Nothing is computed while accumulating: entries are stored and reduced when a row is requested, so the
+    loop costs a few list appends per step and no synchronisation.
 
     Args:
-        num_options (int, optional): how many options there are, for ``option_starts_1``, …: how often each began.
+        num_options (int, optional): the number of options, for the columns ``option_starts_1``, … (starts of each).
             Default: 0, none of these columns.
 
     Examples:
@@ -67,18 +67,18 @@ class RunMetrics:
     def __init__(self, num_options: int = 0) -> None:
         self.num_options = num_options
         self.non_finite: tuple[str, int, float] | None = None
-        # The return so far of each environment's episode, where no RewardSum keeps it.
+        # The return so far of each environment's episode, if there is no RewardSum.
         self._so_far = torch.zeros(0, dtype=torch.float64)
         self._clear()
 
     def _clear(self) -> None:
         self._collected: dict[str | tuple[str, ...], list[Tensor]] = defaultdict(list)
         self._updates: dict[str, list[Tensor]] = defaultdict(list)
-        # Rewards, ends and beginnings [3, E, T] of whole batches, and of those of single workers with their streams.
+        # Rewards, ends and starts [3, E, T] of complete batches, and of batches of single workers with their streams.
         self._steps: list[tuple[Sequence[int] | None, Tensor]] = []
 
     def collected(self, data: TensorDictBase, streams: Sequence[int] | None = None) -> None:
-        """Takes a batch of collected steps ``[*E, T]``, of all environments or of ``streams``."""
+        """Adds a batch of collected steps ``[*E, T]``, of all environments or of ``streams``."""
         for key in _COLLECTED:
             value = data.get(key, None)
             if value is not None:
@@ -89,7 +89,7 @@ class RunMetrics:
     def _gather_steps(self, data: TensorDictBase, streams: Sequence[int] | None) -> None:
         reward, done = data.get(("next", "reward"), None), data.get(("next", "done"), None)
         if reward is None or done is None or reward.numel() != data.numel():
-            return  # several rewards a step have no one return
+            return  # there is no single return with several rewards per step
         begins = data.get("is_init", None)
         begins = torch.zeros_like(done) if begins is None else begins
         shape = (data.numel() // data.shape[-1], data.shape[-1])
@@ -97,15 +97,15 @@ class RunMetrics:
         self._steps.append((streams, torch.stack(steps)))
 
     def updated(self, outputs: dict[str, Tensor]) -> None:
-        """Takes the outputs of an update."""
+        """Adds the outputs of an update."""
         for key, value in outputs.items():
             self._updates[key].append(value)
 
     def row(self) -> dict[str, float]:
-        """Reduces what was gathered since the last row, and forgets it.
+        """Reduces everything since the last row, and clears it.
 
-        :attr:`non_finite` is then the first loss or gradient that was not finite: its name, how many updates came
-        after it, and its value; ``None`` if there was none.
+        :attr:`non_finite` is then the first non-finite loss or gradient: its name, the number of updates
+        since then, and its value; ``None`` if there was none.
         """
         row: dict[str, float] = {}
         collected = {key: torch.cat(values) for key, values in self._collected.items()}
@@ -132,10 +132,10 @@ class RunMetrics:
     def first_non_finite(
         self, row: dict[str, float] | None = None
     ) -> tuple[str, int, float] | None:
-        """The first loss or norm of a gradient since the last row that is not finite, as :meth:`row` says it.
+        """The first non-finite loss or gradient norm since the last row, in the format of :meth:`row`.
 
         Args:
-            row (dict, optional): the means, if they are known: those that are finite need no further look.
+            row (dict, optional): the means, if known: entries with a finite mean are skipped.
         """
         found = []
         for key, values in self._updates.items():
@@ -147,12 +147,12 @@ class RunMetrics:
             if len(bad):
                 place = int(bad[0])
                 found.append((len(values) - 1 - place, key, float(stacked[place])))
-        # The earliest; of several at once the first objective's, which the others may follow.
+        # The earliest; of several in one update the first objective's, which may have caused the others.
         before, key, value = max(found, key=lambda item: item[0], default=(0, "", 0.0))
         return (key, before, value) if found else None
 
     def _returns(self) -> Tensor:
-        """The returns of the episodes that ended, from their rewards."""
+        """The returns of the finished episodes, from their rewards."""
         whole = [steps for streams, steps in self._steps if streams is None]
         parts: list[tuple[Any, Tensor]] = [(s, t) for s, t in self._steps if s is not None]
         if whole:
@@ -171,7 +171,7 @@ class RunMetrics:
         return torch.cat(returns)
 
     def state(self) -> dict[str, Any]:
-        """What was gathered since the last row, and the returns of unfinished episodes, for a checkpoint."""
+        """The values since the last row, and the returns of unfinished episodes, for a checkpoint."""
         whole = [steps for streams, steps in self._steps if streams is None]
         return {
             "collected": {_name(key): torch.cat(values) for key, values in self._collected.items()},
@@ -181,7 +181,7 @@ class RunMetrics:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restores what :meth:`state` returned."""
+        """Restores a state of :meth:`state`."""
         self._clear()
         names = {_name(key): key for key in _COLLECTED}
         for name, values in state["collected"].items():
@@ -198,9 +198,9 @@ def _name(key: str | tuple[str, ...]) -> str:
 
 
 def _episode_totals(reward: Tensor, done: Tensor, begins: Tensor, so_far: Tensor) -> Tensor:
-    """The sum of the rewards of each step's episode up to that step, ``[E, T]``.
+    """The cumulative reward of each step's episode, ``[E, T]``.
 
-    An episode begins after one that is done, and where a step says so (a worker that was replaced).
+    An episode starts after one that is done, and at steps marked as starts (after a worker was replaced).
     """
     begins = begins.clone()
     begins[:, 1:] |= done[:, :-1]
@@ -213,17 +213,17 @@ def _episode_totals(reward: Tensor, done: Tensor, begins: Tensor, so_far: Tensor
 
 
 class ProgressLine:
-    """One line on a terminal that is written over: how far, how fast, how long still, and a few numbers.
+    """A progress line on the terminal: progress, speed, remaining time, and a few metrics.
 
-    On anything but a terminal (a log file, a pipe), and in a process that shares its terminal with others (the worker
-    of a sweep), it prints a plain line once a minute instead.
+    If the stream is not a terminal (a log file, a pipe), and in a process that shares its terminal (the worker
+    of a sweep), it prints a plain line once per minute instead.
 
     Args:
         total (int): frames of the whole run.
-        start (int, optional): frames done before, when a run is resumed.
+        start (int, optional): the frames before a resumed run continues.
         stream (text stream, optional): default: standard error.
-        enabled (bool, optional): ``False`` for silence.
-        label (str, optional): names the run in the plain lines of a worker, among those of others.
+        enabled (bool, optional): ``False`` prints nothing.
+        label (str, optional): name of the run in the plain lines of a worker.
 
     Examples:
         >>> import io
@@ -254,7 +254,7 @@ class ProgressLine:
         self._live = alone and self.stream.isatty()
 
     def is_due(self, *, force: bool = False) -> bool:
-        """Whether an update would show anything now: its numbers may be on an accelerator, which would have to stop."""
+        """Whether an update would print now; reading its metrics from an accelerator would be a synchronisation."""
         wait = 0.1 if self._live else 60.0
         return self.enabled and (force or time.monotonic() - self._last >= wait)
 
@@ -278,7 +278,7 @@ class ProgressLine:
         self.stream.flush()
 
     def close(self) -> None:
-        """Leaves the line on the terminal."""
+        """Ends the line on the terminal."""
         if self.enabled and self._live:
             self.stream.write("\n")
 

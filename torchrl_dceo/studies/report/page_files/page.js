@@ -12,7 +12,7 @@ const NOTES = {
   seeds: "Each line is one run.",
 };
 const DASHES = ["none", "none", "7 4", "2 4", "10 4 2 4", "5 3 1 3 1 3"];
-const ALL_WORLDS = "all environments";
+const ALL_ENVIRONMENTS = "all environments";
 const find = (id) => document.getElementById(id);
 
 /** How an agent is drawn everywhere. */
@@ -43,11 +43,11 @@ function refresh() {
 }
 
 /** The agents of the chosen environment and metric. */
-function curveAgents() { return Object.keys(DATA.curves?.[state.world]?.[state.metric]?.agents ?? {}); }
+function curveAgents() { return Object.keys(DATA.curves?.[state.environment]?.[state.metric]?.agents ?? {}); }
 
 function profileAgents() {
   const score = DATA.profiles?.find((one) => one.key === state.score);
-  return Object.keys(score?.worlds[state.profileWorld]?.agents ?? {});
+  return Object.keys(score?.environments[state.profileEnvironment]?.agents ?? {});
 }
 
 /** Says of a table that is wider than the page that it can be scrolled. */
@@ -116,18 +116,18 @@ function curveReadout(curve, index) {
 function drawCurves() {
   if (!state.curveChart) return;
   const metric = DATA.metrics.find((one) => one.key === state.metric);
-  const curve = DATA.curves[state.world][state.metric];
-  const marks = DATA.marks[state.world];
+  const curve = DATA.curves[state.environment][state.metric];
+  const marks = DATA.marks[state.environment];
   const lines = curveLines(curve.agents);
   const everything = Object.values(curve.agents).flatMap((own) => (state.view === "seeds" ? Object.values(own.seeds).flat() : [...own.iqm, ...own.high, ...own.low, ...own.mean]));
   find("curve-note").textContent = NOTES[state.view] + (Object.keys(marks.discovery).length ? " A triangle marks where an agent’s discovery ends." : "");
   state.curveChart.show({
-    label: `${metric.label} in ${state.world} along frames`,
+    label: `${metric.label} in ${state.environment} along frames`,
     grid: curve.grid,
     x: { label: "frames", low: 0, high: curve.grid.at(-1) },
     y: { label: metric.label, ...bounds(everything, state.metric.endsWith("return") || state.metric.includes("similarity") ? 1 : 1e-9) },
     lines,
-    marks: marks.switches.map((x) => ({ x, text: "the world changes" })),
+    marks: marks.switches.map((x) => ({ x, text: "the environment changes" })),
     ticks: Object.entries(marks.discovery).filter(([name]) => !state.hidden.has(name)).map(([name, x]) => ({ x, colour: look(name).colour, text: `${name}: discovery ends` })),
     readout: (index) => curveReadout(curve, index),
   });
@@ -136,12 +136,12 @@ function drawCurves() {
 function drawProfiles() {
   if (!state.profileChart) return;
   const score = DATA.profiles.find((one) => one.key === state.score);
-  const profile = score.worlds[state.profileWorld];
+  const profile = score.environments[state.profileEnvironment];
   const lines = Object.entries(profile.agents).filter(([name]) => !state.hidden.has(name)).map(([name, own]) => ({
     name, ...look(name), values: own.value, low: own.low, high: own.high, width: 2.4, step: true, titled: null,
   }));
   state.profileChart.show({
-    label: `Performance profiles in ${state.profileWorld}: ${score.label}`,
+    label: `Performance profiles in ${state.profileEnvironment}: ${score.label}`,
     grid: profile.levels,
     x: { label: `${score.label}: τ`, low: profile.levels[0], high: profile.levels.at(-1) },
     y: { label: "share of runs above τ", low: 0, high: 1.04 },
@@ -158,29 +158,29 @@ function options(names) { return names.map((name) => ({ key: name, label: name }
 function curveControls() {
   const parent = find("curve-controls");
   parent.replaceChildren();
-  choose(parent, { label: "Environment", options: options(DATA.worlds), value: state.world, change: (world) => {
-    state.world = world;
-    if (!DATA.curves[world][state.metric]) state.metric = Object.keys(DATA.curves[world])[0];
+  choose(parent, { label: "Environment", options: options(DATA.environments), value: state.environment, change: (environment) => {
+    state.environment = environment;
+    if (!DATA.curves[environment][state.metric]) state.metric = Object.keys(DATA.curves[environment])[0];
     const again = document.activeElement.name;
     curveControls();
     refresh();
     if (again) parent.querySelector("input:checked")?.focus();
   } });
-  const metrics = DATA.metrics.map((one) => ({ ...one, disabled: !DATA.curves[state.world][one.key] }));
+  const metrics = DATA.metrics.map((one) => ({ ...one, disabled: !DATA.curves[state.environment][one.key] }));
   choose(parent, { label: "Metric", options: metrics, value: state.metric, change: (metric) => { state.metric = metric; refresh(); } });
   choose(parent, { label: "Show", options: VIEWS, value: state.view, change: (view) => { state.view = view; drawCurves(); } });
 }
 
 function profileControls() {
   const parent = find("profile-controls");
-  const worlds = Object.keys(DATA.profiles[0].worlds);
-  choose(parent, { label: "Environment", options: options(worlds), value: state.profileWorld, change: (world) => { state.profileWorld = world; refresh(); } });
+  const environments = Object.keys(DATA.profiles[0].environments);
+  choose(parent, { label: "Environment", options: options(environments), value: state.profileEnvironment, change: (environment) => { state.profileEnvironment = environment; refresh(); } });
   choose(parent, { label: "Score", options: DATA.profiles, value: state.score, change: (score) => { state.score = score; refresh(); } });
 }
 
 function drawImprovement() {
   const parent = find("improvement-table");
-  const matrix = DATA.improvement.find((one) => one.key === state.measure).worlds[state.improvementWorld];
+  const matrix = DATA.improvement.find((one) => one.key === state.measure).environments[state.improvementEnvironment];
   parent.replaceChildren();
   if (!matrix) { make(parent, "p", { className: "empty" }, "This is not compared over environments."); return; }
   const box = make(parent, "div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Probability of improvement" });
@@ -209,31 +209,31 @@ function drawImprovement() {
 
 function improvementControls() {
   const parent = find("improvement-controls");
-  const worlds = [...new Set(DATA.improvement.flatMap((one) => Object.keys(one.worlds)))];
-  state.improvementWorld = widest(worlds);
+  const environments = [...new Set(DATA.improvement.flatMap((one) => Object.keys(one.environments)))];
+  state.improvementEnvironment = widest(environments);
   state.measure = (DATA.improvement.find((one) => one.key.startsWith("area")) || DATA.improvement[0]).key;
-  choose(parent, { label: "Environment", options: options(worlds), value: state.improvementWorld, change: (world) => { state.improvementWorld = world; drawImprovement(); } });
+  choose(parent, { label: "Environment", options: options(environments), value: state.improvementEnvironment, change: (environment) => { state.improvementEnvironment = environment; drawImprovement(); } });
   choose(parent, { label: "Measure", options: DATA.improvement, value: state.measure, change: (measure) => { state.measure = measure; drawImprovement(); } });
 }
 
-/** Pictures are in the page, all of them; one world and agent is shown at a time. */
+/** Pictures are in the page, all of them; one environment and agent is shown at a time. */
 function learnedControls() {
   const blocks = [...document.querySelectorAll(".learned")];
   if (!blocks.length) return;
   const parent = find("learned-controls");
   parent.className = "controls";
-  const worlds = [...new Set(blocks.map((block) => block.dataset.world))];
-  const agentsOf = (world) => [...new Set(blocks.filter((block) => block.dataset.world === world).map((block) => block.dataset.agent))];
-  let world = worlds[0], agent = agentsOf(world)[0];
+  const environments = [...new Set(blocks.map((block) => block.dataset.environment))];
+  const agentsOf = (environment) => [...new Set(blocks.filter((block) => block.dataset.environment === environment).map((block) => block.dataset.agent))];
+  let environment = environments[0], agent = agentsOf(environment)[0];
   const update = (again) => {
-    for (const block of blocks) block.hidden = block.dataset.world !== world || block.dataset.agent !== agent;
+    for (const block of blocks) block.hidden = block.dataset.environment !== environment || block.dataset.agent !== agent;
     parent.replaceChildren();
-    choose(parent, { label: "Environment", options: options(worlds), value: world, change: (value) => {
-      world = value;
-      if (!agentsOf(world).includes(agent)) agent = agentsOf(world)[0];
+    choose(parent, { label: "Environment", options: options(environments), value: environment, change: (value) => {
+      environment = value;
+      if (!agentsOf(environment).includes(agent)) agent = agentsOf(environment)[0];
       update(0);
     } });
-    choose(parent, { label: "Agent", options: options(agentsOf(world)), value: agent, change: (value) => { agent = value; update(worlds.length > 1 ? 1 : 0); } });
+    choose(parent, { label: "Agent", options: options(agentsOf(environment)), value: agent, change: (value) => { agent = value; update(environments.length > 1 ? 1 : 0); } });
     if (again !== null) parent.children[again].querySelector("input:checked, select").focus();
   };
   update(null);
@@ -282,19 +282,19 @@ function followSections() {
   for (const key of links.keys()) seen.observe(find(key));
 }
 
-/** The last of several worlds is all of them together, where that makes sense. */
-function widest(worlds) { return worlds.at(-1) === ALL_WORLDS ? ALL_WORLDS : worlds[0]; }
+/** The last of several environments is all of them together, where that makes sense. */
+function widest(environments) { return environments.at(-1) === ALL_ENVIRONMENTS ? ALL_ENVIRONMENTS : environments[0]; }
 
-if (DATA.worlds?.length) {
-  state.world = DATA.worlds[0];
-  state.metric = Object.keys(DATA.curves[state.world])[0];
+if (DATA.environments?.length) {
+  state.environment = DATA.environments[0];
+  state.metric = Object.keys(DATA.curves[state.environment])[0];
   state.view = "iqm";
   state.curveChart = new LineChart(find("curve-chart"));
   charts.push(state.curveChart);
   curveControls();
 }
 if (DATA.profiles?.length) {
-  state.profileWorld = widest(Object.keys(DATA.profiles[0].worlds));
+  state.profileEnvironment = widest(Object.keys(DATA.profiles[0].environments));
   state.score = DATA.profiles.at(-1).key;
   state.profileChart = new LineChart(find("profile-chart"));
   charts.push(state.profileChart);

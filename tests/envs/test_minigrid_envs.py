@@ -1,4 +1,4 @@
-"""What every MiniGrid world has to do, whatever is in it."""
+"""What every MiniGrid environment has to do, whatever is in it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from torchrl_dceo.envs.env_state import pack_generator
 from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, tile
 from torchrl_dceo.envs.grid.layouts import ACTIONS
 from torchrl_dceo.envs.minigrid import (
+    ENVIRONMENTS,
     OBJECT_ACTIONS,
-    WORLDS,
     EscapeRoom,
-    KeyDoorWorld,
-    MiniGridWorld,
+    KeyDoorEnv,
+    MiniGridMapEnv,
     NineRooms,
-    register_worlds,
-    world_id,
+    env_id,
+    register_envs,
 )
 from torchrl_dceo.envs.minigrid.cells import KIND, kind_of, make_object
 
 ROOM = ["#####", "#...#", "#.S.#", "#...#", "#####"]
-every_world = pytest.mark.parametrize("name", WORLDS)
+every_env = pytest.mark.parametrize("name", ENVIRONMENTS)
 
 
 def trajectory(env, actions):
-    """What a world shows under the given actions, over as many episodes as they make."""
+    """What an environment shows under the given actions, over as many episodes as they make."""
     seen = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
@@ -57,10 +57,10 @@ def random_actions(env, number, seed=0):
     return np.random.default_rng(seed).integers(env.action_space.n, size=number).tolist()
 
 
-@every_world
+@every_env
 @pytest.mark.parametrize("observation", ["pixels", "minigrid"])
 def test_gymnasium_check(name, observation):
-    env = gym.make(world_id(name), observation=observation).unwrapped
+    env = gym.make(env_id(name), observation=observation).unwrapped
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*not within the observation space.*")
@@ -68,24 +68,24 @@ def test_gymnasium_check(name, observation):
         check_env(env, skip_render_check=True)
 
 
-@every_world
+@every_env
 def test_torchrl_specs(name):
-    env = GymEnv(world_id(name), categorical_action_encoding=True)
+    env = GymEnv(env_id(name), categorical_action_encoding=True)
     check_env_specs(env)
     rollout = env.rollout(5)
-    world = env.unwrapped
+    minigrid_env = env.unwrapped
     assert rollout["pixels"].dtype == torch.uint8
-    assert rollout["pixels"].shape[1:] == (3, world.height, world.width)
+    assert rollout["pixels"].shape[1:] == (3, minigrid_env.height, minigrid_env.width)
     assert rollout["state_id"].dtype == torch.int64
     assert rollout["state_id"].shape == rollout.shape
     assert rollout["action"].dtype == torch.int64
     assert rollout["action"].shape == rollout.shape
 
 
-@every_world
+@every_env
 def test_same_seed_same_trajectory(name):
     def run(seed):
-        env = gym.make(world_id(name))
+        env = gym.make(env_id(name))
         env.reset(seed=seed)
         return trajectory(env, random_actions(env, 300))
 
@@ -93,9 +93,9 @@ def test_same_seed_same_trajectory(name):
     assert run(3) != run(4)
 
 
-@every_world
+@every_env
 def test_state_id_in_range_and_truncation_at_limit(name):
-    env = gym.make(world_id(name), coverage=True, max_steps=50).unwrapped
+    env = gym.make(env_id(name), coverage=True, max_steps=50).unwrapped
     env.reset(seed=0)
     for t in range(1, 51):
         observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
@@ -103,9 +103,9 @@ def test_state_id_in_range_and_truncation_at_limit(name):
         assert (reward, terminated, truncated) == (0.0, False, t == 50)
 
 
-@every_world
+@every_env
 def test_incremental_pixels_equal_a_full_drawing(name):
-    env = gym.make(world_id(name), tile_size=3, coverage=True, max_steps=10**6).unwrapped
+    env = gym.make(env_id(name), tile_size=3, coverage=True, max_steps=10**6).unwrapped
     env.reset(seed=1)
     for action in random_actions(env, 1500):
         pixels = env.step(action)[0]["pixels"]
@@ -119,24 +119,24 @@ def test_incremental_pixels_equal_a_full_drawing(name):
         assert (pixels == torch.cat(drawn, -2).numpy()).all()
 
 
-@every_world
+@every_env
 def test_save_and_restore_in_mid_episode(name, tmp_path):
-    env = gym.make(world_id(name))
+    env = gym.make(env_id(name))
     env.reset(seed=5)
     trajectory(env, random_actions(env, 137))
-    np.savez(tmp_path / "world.npz", **env.unwrapped.get_state())
+    np.savez(tmp_path / "environment.npz", **env.unwrapped.get_state())
     expected = trajectory(env, random_actions(env, 600, seed=1))
 
-    other = gym.make(world_id(name))
+    other = gym.make(env_id(name))
     other.reset(seed=99)
     trajectory(other, random_actions(other, 20))
-    with np.load(tmp_path / "world.npz", allow_pickle=False) as saved:
+    with np.load(tmp_path / "environment.npz", allow_pickle=False) as saved:
         other.unwrapped.set_state(dict(saved))
     assert trajectory(other, random_actions(env, 600, seed=1)) == expected
 
 
-def test_saved_state_does_not_change_as_the_world_goes_on():
-    env = KeyDoorWorld(["#####", "#KS.D", "#####"], slip=0.0)
+def test_saved_state_does_not_change_as_the_environment_goes_on():
+    env = KeyDoorEnv(["#####", "#KS.D", "#####"], slip=0.0)
     env.reset(seed=0)
     saved = env.get_state()
     before = {key: np.array(value, copy=True) for key, value in saved.items()}
@@ -164,7 +164,7 @@ def test_restore_keeps_a_half_used_word_of_the_generator():
 
 @pytest.mark.parametrize("actions", [ACTIONS, OBJECT_ACTIONS])
 def test_slip_frequency(actions, monkeypatch):
-    env = MiniGridWorld(ROOM, max_steps=10**9, actions=actions)
+    env = MiniGridMapEnv(ROOM, max_steps=10**9, actions=actions)
     carried_out = []
     act = env._act
     monkeypatch.setattr(env, "_act", lambda index: carried_out.append(index) or act(index))
@@ -179,16 +179,16 @@ def test_slip_frequency(actions, monkeypatch):
 
 
 def test_no_slip_and_full_slip():
-    still = MiniGridWorld(ROOM, max_steps=10**9, slip=0.0)
+    still = MiniGridMapEnv(ROOM, max_steps=10**9, slip=0.0)
     still.reset(seed=0)
     assert [still.step(a)[0]["state_id"] for a in (0, 1, 2, 2, 3, 3)] == [1, 2, 5, 8, 7, 6]
-    wild = MiniGridWorld(ROOM, max_steps=10**9, slip=1.0)
+    wild = MiniGridMapEnv(ROOM, max_steps=10**9, slip=1.0)
     wild.reset(seed=0)
     assert {int(wild.step(0)[0]["state_id"]) for _ in range(500)} == set(range(9))
 
 
 def test_moves_turn_the_agent_also_into_a_wall():
-    env = MiniGridWorld(ROOM, max_steps=100, slip=0.0)
+    env = MiniGridMapEnv(ROOM, max_steps=100, slip=0.0)
     env.reset(seed=0)
     faces = []
     for action in (0, 0, 1, 2, 3):
@@ -204,7 +204,7 @@ def test_moves_turn_the_agent_also_into_a_wall():
 
 
 def test_every_start_is_drawn():
-    env = MiniGridWorld(["#####", "#S.S#", "#.S.#", "#####"], max_steps=10)
+    env = MiniGridMapEnv(["#####", "#S.S#", "#.S.#", "#####"], max_steps=10)
     env.reset(seed=0)
     starts = [env.reset()[0]["state_id"] for _ in range(3000)]
     ids, counts = np.unique(starts, return_counts=True)
@@ -212,29 +212,29 @@ def test_every_start_is_drawn():
     assert counts / 3000 == pytest.approx([1 / 3] * 3, abs=0.04)
 
 
-@every_world
+@every_env
 def test_minigrid_wrappers_and_rendering(name):
-    env = gym.make(world_id(name), render_mode="rgb_array", render_tile_size=8, slip=0.0)
-    world = env.unwrapped
+    env = gym.make(env_id(name), render_mode="rgb_array", render_tile_size=8, slip=0.0)
+    minigrid_env = env.unwrapped
     rgb = RGBImgObsWrapper(env, tile_size=8)
     before, _ = rgb.reset(seed=0)
-    assert before["image"].shape == (world.height * 8, world.width * 8, 3)
+    assert before["image"].shape == (minigrid_env.height * 8, minigrid_env.width * 8, 3)
     assert (before["image"] == env.render()).all()
     after = before
     for action in range(4):  # in every start at least one move is free
         after = rgb.step(action)[0]
-        if world.agent_pos != world.starts[0]:
+        if minigrid_env.agent_pos != minigrid_env.starts[0]:
             break
     assert (before["image"] != after["image"]).any()
     full, _ = FullyObsWrapper(env).reset(seed=0)
-    assert full["image"].shape == (world.width, world.height, 3)
+    assert full["image"].shape == (minigrid_env.width, minigrid_env.height, 3)
     assert "pixels" in full
 
-    native = gym.make(world_id(name), observation="minigrid")
+    native = gym.make(env_id(name), observation="minigrid")
     assert set(native.reset(seed=0)[0]) == {"image", "direction", "mission"}
     assert ImgObsWrapper(RGBImgPartialObsWrapper(native)).reset(seed=0)[0].shape == (56, 56, 3)
     symbols = SymbolicObsWrapper(native).reset(seed=0)[0]["image"]
-    assert symbols.shape == (world.width, world.height, 3)
+    assert symbols.shape == (minigrid_env.width, minigrid_env.height, 3)
 
 
 def test_minigrid_actions_turn_and_walk():
@@ -254,9 +254,9 @@ def test_minigrid_actions_turn_and_walk():
     assert (env.agent_pos, env.step_count) == ((x + 1, y - 1), 5)
 
 
-def test_minigrid_manual_control_plays_a_world(monkeypatch):
+def test_minigrid_manual_control_plays_an_environment(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    env = gym.make(world_id("EscapeRoom"), render_mode="human", slip=0.0, screen_size=64)
+    env = gym.make(env_id("EscapeRoom"), render_mode="human", slip=0.0, screen_size=64)
     control = ManualControl(env, seed=0)
     control.reset(0)
     x, y = env.unwrapped.agent_pos
@@ -279,15 +279,15 @@ def test_hidden_goal_is_drawn_only_for_people():
 
 def test_registration_is_idempotent_and_names_are_listed():
     before = dict(gym.registry)
-    register_worlds()
+    register_envs()
     assert dict(gym.registry) == before
-    assert {world_id(name) for name in WORLDS} <= set(before)
-    assert len(WORLDS) == 7
-    assert world_id("Maze") == world_id("Maze-v0") == world_id("torchrl_dceo/Maze-v0")
+    assert {env_id(name) for name in ENVIRONMENTS} <= set(before)
+    assert len(ENVIRONMENTS) == 7
+    assert env_id("Maze") == env_id("Maze-v0") == env_id("torchrl_dceo/Maze-v0")
     with pytest.raises(
         ValueError, match="unknown environment 'Labyrinth'; choose from NineRooms, "
     ):
-        world_id("Labyrinth")
+        env_id("Labyrinth")
 
 
 def test_every_kind_of_cell_survives_a_round_trip():
@@ -314,13 +314,13 @@ def test_bad_arguments(arguments, message):
 
 def test_bad_maps_actions_and_states():
     with pytest.raises(ValueError, match="the map has no start"):
-        MiniGridWorld(["###", "#.#", "###"], max_steps=10)
+        MiniGridMapEnv(["###", "#.#", "###"], max_steps=10)
     with pytest.raises(ValueError, match="at least 3 x 3 cells, got 1 x 3"):
-        MiniGridWorld(["S.."], max_steps=10)
+        MiniGridMapEnv(["S.."], max_steps=10)
     with pytest.raises(ValueError, match="unknown character 'Q' in row 1 of the map"):
-        MiniGridWorld(["###", "#Q#", "#S#"], max_steps=10)
+        MiniGridMapEnv(["###", "#Q#", "#S#"], max_steps=10)
     with pytest.raises(ValueError, match="the map is ragged: row 1 has 2 cells, row 0 has 3"):
-        MiniGridWorld(["###", "#S", "###"], max_steps=10)
+        MiniGridMapEnv(["###", "#S", "###"], max_steps=10)
     env = NineRooms(slip=0.0)
     env.reset(seed=0)
     for action in (4, -1):

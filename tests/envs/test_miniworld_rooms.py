@@ -1,4 +1,4 @@
-"""The 3D worlds, where MiniWorld can draw; the worlds of the package are the reference."""
+"""The 3D environments, where MiniWorld can draw; the environments of the package are the reference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from needs_miniworld import needs_miniworld
 
-WORLDS = ["MiniWorldFourRooms", "MyWayHomeSparse"]
+ENVIRONMENTS = ["MiniWorldFourRooms", "MyWayHomeSparse"]
 LEFT, RIGHT, FORWARD = range(3)
 
 pytestmark = needs_miniworld
@@ -80,13 +80,13 @@ def test_distinct_walls_tell_the_rooms_apart(four_rooms):
     from torchrl_dceo.envs.miniworld import MiniWorldFourRooms
 
     corners = np.array([[-1.6, 1.6], [6.4, 1.6], [-1.6, -6.4], [6.4, -6.4]])
-    for world, least, most in (
+    for env, least, most in (
         (four_rooms, 0.0, 1.0),
         (MiniWorldFourRooms(distinct_walls=True), 5.0, 255.0),
     ):
-        world.reset(seed=0)
-        world.entities = [world.agent]
-        pictures = world.observe_at(corners, np.pi / 4).astype(float)
+        env.reset(seed=0)
+        env.entities = [env.agent]
+        pictures = env.observe_at(corners, np.pi / 4).astype(float)
         for one, other in itertools.combinations(pictures, 2):
             assert least <= np.abs(one - other).mean() <= most
 
@@ -172,7 +172,7 @@ def test_walls_hold(my_way_home):
     assert len(outcomes) == 400 and not any(done for _, done in outcomes)
 
 
-def test_two_worlds_in_one_process_are_drawn_each_as_itself(four_rooms, my_way_home):
+def test_two_environments_in_one_process_are_drawn_each_as_itself(four_rooms, my_way_home):
     alone = four_rooms.reset(seed=0)[0]["pixels"]
     my_way_home.reset(seed=0)
     again = four_rooms.observe()["pixels"]
@@ -183,9 +183,9 @@ def test_two_worlds_in_one_process_are_drawn_each_as_itself(four_rooms, my_way_h
 # States
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_cells_and_free_positions(name, four_rooms, my_way_home):
-    env = four_rooms if name == WORLDS[0] else my_way_home
+    env = four_rooms if name == ENVIRONMENTS[0] else my_way_home
     plan = env.floor_plan
     points = plan.lattice(0.5)
     assert plan.is_free(points).all()
@@ -214,9 +214,9 @@ def test_moves_stay_on_the_free_floor(four_rooms):
         assert env.floor_plan.is_free(env.agent.pos[[0, 2]])
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_observe_at_changes_nothing_and_sees_what_the_agent_would(name, four_rooms, my_way_home):
-    env = four_rooms if name == WORLDS[0] else my_way_home
+    env = four_rooms if name == ENVIRONMENTS[0] else my_way_home
     env.reset(seed=0)
     for _ in range(5):
         env.step(FORWARD)
