@@ -44,7 +44,7 @@ class LearnerConfig(_Checked):
 
     lr: float = 5e-4  # ours, tuned within the paper's range (1e-3 … 5e-5; it settled on 1e-4)
     adam_eps: float = 1e-8  # torch's default; for all but the main learner
-    # Ours: without reward the network dies with 1e-8; the authors' 1.5e-4 learns later (docs/concepts/options.md).
+    # Ours: without reward values collapse with 1e-8; the authors' 1.5e-4 learns later (docs/concepts/options.md).
     main_adam_eps: float = 1e-5
     gamma: float = 0.99  # their later code
     n_steps: int = 5  # the paper
