@@ -566,7 +566,7 @@ def make_option_agent(
         num_options (int): the number of rewards.
 
     Keyword Args:
-        discovery_frames (int, optional): frames of option discovery without reward, after which the options are frozen and
+        discovery_frames (int, optional): frames of option discovery without reward; then the options are frozen and
             the main learner is trained; ``None``: everything is trained all the time.
         window (bool): whether the rewards need the intermediate states.
         pair_steps (int): steps between the states of the Laplacian's pairs.

@@ -193,7 +193,7 @@ class RayleighRitz(nn.Module):
         """Computes rotation and eigenvalues from the added pairs.
 
         Keyword Args:
-            restart (bool): sort the functions by their eigenvalues, independent of the last solution. Default: ``False``.
+            restart (bool): sort the functions by their eigenvalues, ignoring the last solution. Default: ``False``.
         """
         if not bool(self.weight > 0):
             raise RuntimeError("solve() needs pairs: call update(f, f_successor) first.")
