@@ -176,15 +176,15 @@ OBJECTIVES = [
     Mutation(
         "options left out of an update move by Adam's momentum",
         "_fast/steps.py",
-        "            for i, option in enumerate(options):\n",
-        "            for i, option in enumerate(range(count)):\n",
+        "parts = [slice(option * rows, (option + 1) * rows) for option in options]",
+        "parts = [slice(option * rows, (option + 1) * rows) for option in range(count)]",
         ("objectives/test_option_adam.py::test_options_left_out_do_not_move",),
     ),
     Mutation(
         "all options count one another's steps in Adam's bias correction",
         "_fast/steps.py",
-        'tensors[4].append(state["step"][option])',
-        'tensors[4].append(state["step"][0])',
+        'counts = [state["step"][option] for option in options]',
+        'counts = [state["step"][0] for option in options]',
         ("objectives/test_option_adam.py::test_each_option_learns_as_with_an_adam_of_its_own",),
     ),
     Mutation(
