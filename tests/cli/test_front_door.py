@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -375,3 +378,15 @@ train(make_agent("dceo", env), env, run_dir="runs/mine")
     done = run_command("train", "env=nine_rooms", "agent=dceo", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert rows(tmp_path / "snippet") == rows(tmp_path / "recipe")
+
+
+def test_a_closed_pipe_is_no_error():
+    """As in ``dceo list | head``: no traceback, and exit code 1."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "torchrl_dceo", "list"]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert done.returncode == 1 and done.stderr == ""

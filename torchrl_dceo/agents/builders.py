@@ -1,4 +1,4 @@
-"""Builders of an agent's pieces, each from an environment's specs and its config."""
+"""Builders of an agent's parts, from an environment's specs and the config."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def make_categorical_learner(
 
     Keyword Args:
         gamma (float): the discount.
-        key (str): what the network reads.
+        key (str): the input entry of the network.
         spec (TensorSpec): the action spec.
     """
     dueling = DuelingDistribution(config.num_atoms, spec.space.n)
@@ -108,7 +108,7 @@ def make_categorical_options(
 
     Keyword Args:
         gamma (float): the options' discount.
-        key (str): what the networks read.
+        key (str): the input entry of the networks.
         spec (TensorSpec): the action spec.
         loss_settings: those of :class:`~torchrl_dceo.objectives.OptionDistributionalDQNLoss`.
     """
@@ -132,7 +132,7 @@ _LARGE_IMAGE = 64  # pixels a side
 
 
 def observation_key(env: EnvBase) -> str:
-    """The entry that networks read: ``pixels`` or ``observation``."""
+    """The input entry of the networks: ``pixels`` or ``observation``."""
     for key in ("pixels", "observation"):
         if key in env.observation_spec.keys():
             return key
@@ -144,12 +144,12 @@ def observation_key(env: EnvBase) -> str:
 def make_network_fn(
     env: EnvBase, config: LearnerConfig, kind: str | Callable[..., nn.Module] | None = None
 ) -> NetworkFn:
-    """A maker of networks from their number of outputs, fit for the environment's observation.
+    """A function that builds networks for the environment's observation from their number of outputs.
 
     Args:
         env (EnvBase): the environment.
         config (LearnerConfig): its ``network`` and ``bf16``.
-        kind (str or callable, optional): in the place of that ``network``.
+        kind (str or callable, optional): overrides ``network``.
     """
     make = _network_fn(env, config.network if kind is None else kind)
     if not config.bf16:
@@ -212,7 +212,7 @@ def centred(
 
 
 def brightest(env: EnvBase) -> float:
-    """The largest value of the environment's images: 255, or fewer where they show indices (MiniGrid's up to 10)."""
+    """The largest value of the environment's images: 255, or less for images of indices (MiniGrid: up to 10)."""
     space = env.observation_spec[observation_key(env)].space
     return 255.0 if space is None else float(space.high.max())
 
@@ -282,7 +282,7 @@ def option_gamma(config: OptionAgentConfig) -> float:
 def make_explorer(
     env: EnvBase, config: OptionAgentConfig, num_options: int, eps_start: int
 ) -> OptionExplorationModule:
-    """Algorithm 1's behaviour."""
+    """The exploration module of Algorithm 1."""
     return OptionExplorationModule(
         env.action_spec_unbatched,
         num_options=num_options,
@@ -310,7 +310,7 @@ def make_eigen_reward(
     signs: Literal["+", "-", "both"],
     skip_first: bool = True,
 ) -> EigenReward:
-    """The rewards of options that follow an encoder's outputs, over the steps that their loss learns from."""
+    """The rewards of options that follow an encoder's outputs, over the same steps as their loss."""
     if config.one_step_options and mode == "discounted":
         raise ValueError(
             "reward_mode 'discounted' differs from 'telescoped' over several steps only: set "
@@ -330,7 +330,7 @@ def make_eigen_reward(
 
 
 def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[TargetNetUpdater]:
-    """One updater for each loss with target networks: all but that of a table."""
+    """One updater for each loss with target networks; a table has none."""
     delayed = [loss for loss in losses if not isinstance(loss, TabularQLoss)]
     if config.target_tau is not None:
         return [DirectSoftUpdate(loss, tau=config.target_tau) for loss in delayed]
@@ -341,7 +341,7 @@ def make_targets(config: LearnerConfig, losses: Sequence[LossModule]) -> list[Ta
 
 
 def target_period(config: LearnerConfig, loss: LossModule) -> int:
-    """Updates between two hard ones of a loss's targets: the options' own, if they have one, or the main learner's."""
+    """The period of hard target updates of a loss: the options' own, if set, or the main learner's."""
     if isinstance(config, OptionConfig) and isinstance(loss, OptionDQNLoss):
         own = config.option_target_period
         return config.target_period if own is None else own
@@ -349,13 +349,13 @@ def target_period(config: LearnerConfig, loss: LossModule) -> int:
 
 
 class MixedOptimizer(OptionAdam):
-    r"""Adam for most groups of parameters, centred RMSProp or plain steps for others; of options only those trained.
+    r"""Adam, centred RMSProp or plain gradient steps by parameter group; only trained options are updated.
 
-    A group with ``rmsprop=True`` moves by :math:`-\eta g / \sqrt{v - m^2 + \epsilon}`, m and v running means of g and
+    Groups with ``rmsprop=True`` move by :math:`-\eta g / \sqrt{v - m^2 + \epsilon}`, m and v running means of g and
     g² with decay 0.95, as in DQN (Mnih et al. 2015); one with ``table=True`` by :math:`-\eta g`.
 
     Args:
-        args, kwargs: those of :class:`~torchrl_dceo._fast.steps.OptionAdam`.
+        args, kwargs: arguments of :class:`~torchrl_dceo._fast.steps.OptionAdam`.
 
     Examples:
         >>> import torch
@@ -375,7 +375,7 @@ class MixedOptimizer(OptionAdam):
     def step(
         self, closure: Callable[[], Any] | None = None, *, trained: Sequence[TrainedRows] = ()
     ) -> Any:
-        """Moves everything that has a gradient; of the parameters in ``trained`` those rows alone."""
+        """Updates all parameters with a gradient; of the parameters in ``trained`` only the given rows."""
         groups = self.param_groups
         self.param_groups = [g for g in groups if not g.get("table") and not g.get("rmsprop")]
         own = {id(p) for group in self.param_groups for p in group["params"]}
@@ -421,11 +421,11 @@ class MixedOptimizer(OptionAdam):
 def make_optimizer(
     config: LearnerConfig, modules: Mapping[str, nn.Module]
 ) -> torch.optim.Optimizer:
-    """One optimizer over everything that learns: faster than one for each loss, and the same arithmetic.
+    """One optimizer over all parameters: faster than one per loss, with the same arithmetic.
 
-    The main learner's Adam has an ε of its own. Until the first reward is found its gradients are all but 0, and Adam
-    divides them by their own size: full steps in random directions, thousands of them, until no unit is left that an
-    image switches on. A table takes plain steps.
+    The main learner's Adam has its own ε. Until the first reward is found its gradients are almost 0, and Adam
+    divides them by their size: thousands of full steps in random directions, until all units are
+    dead. A table uses plain gradient steps.
     """
     groups: dict[tuple[float, float, bool], dict[int, nn.Parameter]] = {}
     tables: list[nn.Parameter] = []
@@ -443,12 +443,12 @@ def make_optimizer(
     made: list[dict[str, Any]] = []
     for (own_lr, eps, rmsprop), group in groups.items():
         made.append({"params": list(group.values()), "eps": eps})
-        # Only what differs is named, so that a run's description stays what it was.
+        # Only settings that differ are passed, so that a run's description does not change.
         if own_lr != config.lr:
             made[-1]["lr"] = own_lr
         if rmsprop:
             made[-1]["rmsprop"] = True
-    # Options that an update leaves out must not move by momentum.
+    # Options that are not trained in an update must not move by momentum.
     some = any(isinstance(m, OptionDQNLoss) and m.options_per_update for m in modules.values())
     # Half the step size: the gradient of a squared error has a factor 2.
     if tables:
@@ -482,24 +482,24 @@ def assemble(
     step_keys: Sequence[NestedKey] = ("action",),
     observers: Sequence[Callable[[TensorDictBase], None]] = (),
 ) -> Agent:
-    """The agent from its policy and objectives: with optimizer, target networks and replay as the config has them.
+    """Builds the agent from its policy and objectives, with optimizer, target networks and replay from the config.
 
     Args:
         env (EnvBase): the environment it is for.
         config (LearnerConfig): settings of the main learner.
         policy (TensorDictModuleBase): see :class:`~torchrl_dceo.agents.agent.Agent`.
-        objectives (mapping of str to Objective): the same. Where a network reads centred images, a
-            :class:`~torchrl_dceo.modules.CentringFit` goes before them.
+        objectives (mapping of str to Objective): see there. For networks on centred images, a
+            :class:`~torchrl_dceo.modules.CentringFit` is put first.
 
     Keyword Args:
-        explorer, phases, transforms, observers: the same.
-        window, pair_steps, uniform_measure, state_keys, step_keys: what the objectives read of a batch, see
+        explorer, phases, transforms, observers: see there.
+        window, pair_steps, uniform_measure, state_keys, step_keys: the parts of a batch that the objectives need, see
             :class:`~torchrl_dceo.agents.agent.ReplaySettings`.
     """
     modules = {name: objective.module for name, objective in objectives.items()}
     targeted = [modules[name] for name in ("option", "main") if name in modules]
     if config.weighted_mean:
-        # A table has its own step for each transition, without weights.
+        # A table has its own step per transition, without weights.
         weighted = [loss for loss in targeted if not isinstance(loss, TabularQLoss)]
         objectives = {
             name: dataclasses.replace(objective, weighted_mean=objective.module in weighted)
@@ -562,18 +562,18 @@ def make_option_agent(
     Args:
         env (EnvBase): the environment it is for.
         config (OptionAgentConfig): settings of the main learner, of the options and of the behaviour.
-        discovery (mapping of str to Objective): what ends in an ``option_reward`` in the batch, in order.
-        num_options (int): how many rewards that has.
+        discovery (mapping of str to Objective): the objectives that write ``option_reward`` into the batch, in order.
+        num_options (int): the number of rewards.
 
     Keyword Args:
-        discovery_frames (int, optional): how long options are discovered without reward before they are frozen and the
-            main learner learns; ``None``: everything learns all the time.
-        window (bool): whether the rewards read the states between.
-        pair_steps (int): how far apart the states of the Laplacian's pairs are.
-        uniform_measure (str, optional): over what the batches of objectives that average over states are uniform;
-            ``None``: over what all batches are.
-        step_keys (sequence of str): what is stored with each step.
-        selection (DirectedSelection, optional): which option to start; ``None``: that of the config.
+        discovery_frames (int, optional): frames of option discovery without reward; then the options are frozen and
+            the main learner is trained; ``None``: everything is trained all the time.
+        window (bool): whether the rewards need the intermediate states.
+        pair_steps (int): steps between the states of the Laplacian's pairs.
+        uniform_measure (str, optional): measure of the batches of objectives that average over states;
+            ``None``: that of all batches.
+        step_keys (sequence of str): further entries stored with each step.
+        selection (DirectedSelection, optional): the selection of options; ``None``: that of the config.
     """
     main, main_loss = make_main_learner(env, config)
     actor, option_loss = make_options(env, config, num_options)
@@ -583,7 +583,7 @@ def make_option_agent(
             Phase("discovery", discovery_frames, (*discovery, "option"), reward_free=True),
             Phase("learning", None, ("main",)),
         )
-    # ε stays at its first value while options are discovered.
+    # ε keeps its initial value during discovery.
     explorer = make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)
     if selection is not None:
         explorer.selection = selection

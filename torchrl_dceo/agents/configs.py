@@ -1,4 +1,4 @@
-"""The settings that agents share: main learner, options, Laplacian. Each default is written here, once.
+"""The settings that agents share: main learner, options, Laplacian. Each default is defined only here.
 
 A comment names the origin of each value. "Tuned" means on Nine Rooms; "the authors" is the code released with the
 paper (Atari), "their later code" the research code published after it (grids, 3D).
@@ -32,7 +32,7 @@ _NETWORKS = ("auto", "grid", "nature", "nature_small", "mlp")
 
 
 class _Checked:
-    """The end of every chain of ``__post_init__``: fields are checked by type first, then each class checks ranges."""
+    """Base of the configs: checks the types of the fields before the subclasses check ranges."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -108,7 +108,7 @@ class LearnerConfig(_Checked):
 
 @dataclass
 class OptionConfig(_Checked):
-    """A set of options and how they are used."""
+    """The options and their use."""
 
     num_options: int = by_environment(10)  # the paper, on grids (3 on the cube, 5 in 3D and Atari)
     option_prob: float = by_environment(0.8)  # μ; the paper, online on Nine Rooms and Maze
@@ -148,13 +148,13 @@ class OptionConfig(_Checked):
 
     @property
     def option_successor(self) -> str:
-        """Where in a batch the state after an option's transition is."""
+        """The batch entry of the state after an option's transition."""
         return "successor" if self.one_step_options else "next"
 
 
 @dataclass
 class OptionAgentConfig(OptionConfig, LearnerConfig):
-    """A main learner and options: what :func:`~torchrl_dceo.agents.builders.make_option_agent` builds from."""
+    """A main learner and options: the config of :func:`~torchrl_dceo.agents.builders.make_option_agent`."""
 
     eps_frames: int = 40_000  # ours: from the first reward on, see eps_after_reward
 
@@ -169,7 +169,7 @@ class OptionAgentConfig(OptionConfig, LearnerConfig):
 
 @dataclass
 class DiscoveryConfig(_Checked):
-    """Options that are discovered without reward first, then frozen."""
+    """Options that are discovered without reward and then frozen."""
 
     discovery_frames: int = by_environment(100_000)  # T_discovery; ours: a third of the run
     option_prob: float = 0.9  # μ; the paper, two phases on Nine Rooms and Maze
@@ -181,7 +181,7 @@ class DiscoveryConfig(_Checked):
 
 @dataclass
 class LaplacianConfig(_Checked):
-    """The representation f and the rewards made from it."""
+    """The representation f and the rewards computed from it."""
 
     dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
     objective: Literal["generalized", "graph_drawing", "allo", "omm"] = "generalized"  # the paper

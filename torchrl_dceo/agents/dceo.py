@@ -34,7 +34,7 @@ class DCEOConfig(LaplacianConfig, OptionAgentConfig):
 
 
 def make_laplacian(env: EnvBase, config: DCEOConfig) -> tuple[TensorDictModule, Objective]:
-    """The encoder f and the objective that makes it the Laplacian's eigenfunctions."""
+    """The encoder f and the objective that trains it to the Laplacian's eigenfunctions."""
     dimensions = config.dimensions
     if dimensions is None:
         dimensions = config.num_options + int(config.skip_first)
@@ -97,7 +97,7 @@ def with_ritz(
 
 
 def make_selection(reward: EigenReward, config: DCEOConfig) -> DirectedSelection | None:
-    """Which options to start; ``None``: uniformly, or by the config's ``selection``."""
+    """The selection of options; ``None``: uniform, or the config's ``selection``."""
     measure = config.laplacian_measure or config.replay_measure
     if config.direction == 0 or config.selection is not None or measure == "visits":
         return None
@@ -105,7 +105,7 @@ def make_selection(reward: EigenReward, config: DCEOConfig) -> DirectedSelection
 
 
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
-    """Builds the agent: at every update the Laplacian, the options and the main learner all learn."""
+    """Builds the agent: every update trains the representation, the options and the main learner."""
     encoder, laplacian = make_laplacian(env, config)
     encoder, representation = with_ritz(encoder, laplacian, config)
     reward: nn.Module
@@ -127,7 +127,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
     return make_option_agent(
         env,
         config,
-        # The Laplacian first: it leaves f(s) in the batch, which the reward takes instead of computing it again.
+        # The Laplacian first: it writes f(s) into the batch, so that the reward does not compute it again.
         {**representation, "reward": Objective(reward)},
         num_options,
         discovery_frames=discovery_frames,
@@ -140,11 +140,11 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
 
 @dataclass
 class DCEOTwoPhaseConfig(DiscoveryConfig, DCEOConfig):
-    """Settings of ``dceo_two_phase``: those of ``dceo`` and of the discovery."""
+    """Settings of ``dceo_two_phase``: those of ``dceo`` and of the discovery phase."""
 
 
 def make_dceo_two_phase(env: EnvBase, config: DCEOTwoPhaseConfig) -> Agent:
-    """Builds the agent: ε = 1 without reward first, then a frozen option set serves the main learner."""
+    """Builds the agent: discovery with ε = 1 without reward, then training of the main learner with frozen options."""
     return make_dceo(env, config, discovery_frames=config.discovery_frames)
 
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import select
 import sys
 from collections.abc import Sequence
 
@@ -60,4 +62,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dceo: unknown command {choices(given[0], list(COMMANDS))}", file=sys.stderr)
         return 2
     module, function = COMMANDS[given[0]][0].split(":")
-    return getattr(importlib.import_module(module), function)(given[1:])
+    try:
+        code = getattr(importlib.import_module(module), function)(given[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        return 1
+    return code
+
+
+def _reader_is_gone() -> bool:
+    """Whether standard output is a closed pipe, as in ``dceo list | head``; then Python must not flush it at exit."""
+    if not hasattr(select, "poll"):
+        return False  # Windows
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    gone = any(event & select.POLLERR for _, event in output.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone

@@ -1,4 +1,4 @@
-"""Exploration that lasts several steps: with options (Algorithm 1), and by repeated actions (ez-greedy)."""
+"""Temporally extended exploration: with options (Algorithm 1), and with repeated actions (ez-greedy)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NEVER = torch.iinfo(torch.int64).max
 
 
 class CarriedPrimer(TensorDictPrimer):
-    """A primer whose entries outlive their episode: what an episode ends with is what the next one begins with."""
+    """A primer whose entries are kept across episodes."""
 
     # Of the step before a reset, which TorchRL's reset does not get. Both happen in one call of the environment, so
     # there is nothing here to be saved.
@@ -57,9 +57,9 @@ class CarriedPrimer(TensorDictPrimer):
 
 
 class TemporallyExtendedExploration(TensorDictModuleBase):
-    """What every option-driven explorer shares: when to explore, for how long, and how ε decays.
+    """Base of the exploration modules: the decision to explore, its duration, and the annealing of ε.
 
-    A subclass defines how an option starts, whether it ends here, and which action it takes; see
+    A subclass defines how an option starts, whether it ends, and its action; see
     :class:`OptionExplorationModule` for the meaning of the arguments.
     """
 
@@ -112,36 +112,36 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.register_buffer("eps_end", torch.tensor(float(eps_end)))
         self.register_buffer("eps", torch.tensor(float(eps_init)))
         self.register_buffer("frames", torch.tensor(0))
-        # The frame from which ε falls at the earliest: that of the first reward, if it waits for one.
+        # The frame at which the annealing of ε starts: that of the first reward, if it waits for one.
         self.register_buffer("began", torch.tensor(_NEVER if wait_for_reward else 0))
 
     @property
     def waits_for_reward(self) -> bool:
-        """Whether the decay of ε waits for the first reward."""
+        """Whether the annealing of ε waits for the first reward."""
         return bool(self.began == _NEVER)
 
     def step(self, frames: int = 1, *, rewarded: bool = False) -> None:
-        """Anneals ε by a number of collected frames: linearly, from ``annealing_start`` on.
+        """Anneals ε linearly by a number of collected frames, from ``annealing_start`` on.
 
         Args:
-            frames (int): how many were collected.
+            frames (int): the number of collected frames.
 
         Keyword Args:
             rewarded (bool): whether any of them had a reward, for ``wait_for_reward``.
         """
-        # The buffers are written in place: collectors hold references to them.
+        # The buffers are written in place, because collectors hold references to them.
         self.frames.add_(frames)
         if rewarded:
             torch.minimum(self.began, self.frames, out=self.began)
         self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
 
     def _progress(self) -> Tensor:
-        """The share of the annealing that is over, from 0 to 1."""
+        """The progress of the annealing, from 0 to 1."""
         start = self.began.clamp(min=self.annealing_start)
         return ((self.frames - start) / self.annealing_num_steps).clamp_(0, 1)
 
     def _decision_probability(self, eps: float) -> float:
-        """The probability p with which decisions explore, for a share ε of all steps that do.
+        """The probability p of exploring at a decision, for a share ε of exploratory steps.
 
         A decision to explore takes L = μ E[length] + 1 − μ steps, any other takes one: p L / (p L + 1 − p) = ε.
         """
@@ -149,13 +149,13 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         return eps / (eps + (1 - eps) * length)
 
     def _count_steps(self) -> None:
-        """Turns ε of steps into ε of decisions, for subclasses to call once their lengths are known."""
+        """Converts ε per step to ε per decision; subclasses call it once the durations are known."""
         if self.eps_per == "step":
             for eps in (self.eps_init, self.eps_end, self.eps):
                 eps.fill_(self._decision_probability(float(eps)))
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
-        """Returns the transform that makes the environment carry the explorer's state, and reset it if need be."""
+        """Returns the transform that adds the module's state to the environment's tensordict, and resets it."""
         specs, defaults = {}, {}
         for key, (low, high, default) in self._state().items():
             specs[key] = Bounded(low, high, shape=(), dtype=torch.int64)
@@ -165,7 +165,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
 
     @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Replaces the greedy action where the environment explores, and writes the explorer's state."""
+        """Replaces the greedy action in environments that explore, and writes the module's state."""
         option = tensordict.get(self.option_key, None)
         if option is None:
             raise KeyError(
@@ -193,7 +193,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         return tensordict
 
     def _mask(self, tensordict: TensorDictBase) -> Tensor | None:
-        """Which actions are allowed, bool ``[*, A]``; ``None`` if all are."""
+        """The mask of allowed actions, bool ``[*, A]``; ``None`` if there is no mask."""
         key = self.action_mask_key
         if key is None:
             return None
@@ -240,7 +240,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         tensordict.set(self.action_key, action)
 
     def _write(self, tensordict: TensorDictBase, option: Tensor, starts: Tensor | None) -> None:
-        """Writes the option that acts now, which is also the state handed to the next step."""
+        """Writes the active option, which is also the state for the next step."""
         if starts is None:
             starts = torch.zeros_like(option, dtype=torch.bool)
         tensordict.set(self.option_key, option)
@@ -248,7 +248,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         tensordict.set(self._start_key, starts)
 
     def _sibling_key(self, suffix: str) -> NestedKey:
-        """The option key with a suffix, in the same place: ``option_start`` beside ``option``."""
+        """The option key with a suffix, in the same nested tensordict: ``option_start`` for ``option``."""
         *path, name = (self.option_key,) if isinstance(self.option_key, str) else self.option_key
         return unravel_key((*path, f"{name}_{suffix}"))
 
@@ -258,15 +258,15 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
 
     @abstractmethod
     def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
-        """Lowest, highest and reset value of each entry of the explorer's state."""
+        """Lowest, highest and reset value of each entry of the module's state."""
 
     @abstractmethod
     def _mean_length(self) -> float:
-        """The mean number of steps of an option, without cuts by the end of an episode."""
+        """The mean duration of an option in steps, ignoring the end of episodes."""
 
     @abstractmethod
     def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
-        """Where the running option ends before this step."""
+        """The mask of environments whose active option ends before this step."""
 
     @abstractmethod
     def _start(self, tensordict: TensorDictBase) -> Tensor:
@@ -276,11 +276,11 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
     def _option_action(
         self, tensordict: TensorDictBase, option: Tensor, random_action: Tensor
     ) -> Tensor:
-        """The action of the running option in each environment (anything where there is none)."""
+        """The action of the active option in each environment (arbitrary if there is none)."""
 
 
 def check_probability(name: str, value: float) -> None:
-    """Refuses a number outside [0, 1]."""
+    """Raises an error for a number outside [0, 1]."""
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must lie in [0, 1], got {value}")
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 __all__ = ["RayleighRitz", "RayleighRitzStep", "RitzSolution", "ritz"]
 
-_MISSING = 1e-10  # of the largest second moment: a direction with less is not in the span
+_MISSING = 1e-10  # relative to the largest second moment: directions below it are not in the span
 
 
 class RitzSolution(NamedTuple):
-    """What :func:`ritz` returns.
+    """The result of :func:`ritz`.
 
     Attributes:
-        eigenvalues (Tensor): ascending, ``[d]``; infinite for directions that the span lacks.
+        eigenvalues (Tensor): ascending, ``[d]``; infinite for directions missing in the span.
         rotation (Tensor): ``[d, d]``, r_i as column i: f·r_i is the i-th eigenfunction; 0 for directions that are
             missing.
     """
@@ -48,7 +48,7 @@ def ritz(smoothness: Tensor, moments: Tensor) -> RitzSolution:
     kept = scales > _MISSING * scales[-1].clamp_min(torch.finfo(scales.dtype).tiny)
     whiten = basis * torch.where(kept, scales.clamp_min(0).rsqrt(), 0.0)
     inner = whiten.mT @ smoothness @ whiten
-    # What is missing goes last, beyond any eigenvalue.
+    # Missing directions are last, with infinite eigenvalues.
     beyond = 2 * inner.diagonal().sum() + 1
     values, vectors = torch.linalg.eigh((inner + inner.mT) / 2 + torch.diag(beyond * ~kept))
     present = torch.arange(len(values), device=values.device) < kept.sum()
@@ -152,7 +152,7 @@ class RayleighRitz(nn.Module):
 
     @torch.no_grad()
     def update(self, f: Tensor, f_successor: Tensor) -> None:
-        """Counts a batch of pairs, ``[*, d]`` each, before the rotation."""
+        """Adds a batch of pairs, ``[*, d]`` each, before the rotation."""
         rows = f.detach().reshape(-1, self.dimensions).double()
         change = rows - f_successor.detach().reshape(-1, self.dimensions).double()
         size = rows.shape[0]
@@ -173,15 +173,15 @@ class RayleighRitz(nn.Module):
 
     @property
     def standard_errors(self) -> Tensor:
-        """How far sampling may have moved each eigenvalue, ``[d]``: known from pairs counted after a first solution.
+        """The standard error of each eigenvalue, ``[d]``, from the pairs added after the first solution.
 
-        To first order, of independent pairs; NaN where no such pair was counted.
+        To first order, for independent pairs; NaN without such pairs.
         """
         share = self.squared_weight / self.weight.square()
         return (self.residuals / self.residual_weight * share).sqrt()
 
     def reset(self) -> None:
-        """Forgets the pairs counted so far; the rotation stays."""
+        """Removes all pairs; the rotation is kept."""
         for name in ("smoothness", "moments", "weight", "squared_weight"):
             getattr(self, name).zero_()
         self.residuals.zero_()
@@ -190,10 +190,10 @@ class RayleighRitz(nn.Module):
     @torch.compiler.disable
     @torch.no_grad()
     def solve(self, *, restart: bool = False) -> None:
-        """Makes rotation and eigenvalues from what was counted.
+        """Computes rotation and eigenvalues from the added pairs.
 
         Keyword Args:
-            restart (bool): sort the functions by their eigenvalues, whatever they were before. Default: ``False``.
+            restart (bool): sort the functions by their eigenvalues, ignoring the last solution. Default: ``False``.
         """
         if not bool(self.weight > 0):
             raise RuntimeError("solve() needs pairs: call update(f, f_successor) first.")
@@ -204,7 +204,7 @@ class RayleighRitz(nn.Module):
     @torch.compiler.disable
     @torch.no_grad()
     def set_matrices(self, smoothness: Tensor, moments: Tensor, *, restart: bool = False) -> None:
-        """Solves for given matrices A and M, ``[d, d]`` each, as known exactly or gathered elsewhere."""
+        """Solves for given matrices A and M, ``[d, d]`` each."""
         smoothness = (smoothness + smoothness.mT).double() / 2
         moments = (moments + moments.mT).double() / 2
         values, rotation = ritz(smoothness, moments)
@@ -218,7 +218,7 @@ class RayleighRitz(nn.Module):
                 values, rotation = values[places], rotation[:, places]
                 self.residuals.copy_(self.residuals[places])
         self.eigenvalues.copy_(values)
-        # A new tensor: an earlier one may be part of a graph.
+        # A new tensor, because the earlier one may be part of an autograd graph.
         self.rotation = rotation.to(self.rotation.dtype)
         if restart:
             self.residuals.zero_()
@@ -230,10 +230,10 @@ class RayleighRitz(nn.Module):
         old = self.rotation.double()
         scale = torch.einsum("ji,jk,ki->i", old, moments, old).clamp_min(1e-300).sqrt()
         overlap = rotation.mT @ moments @ (old / scale)  # [new, old], cosines
-        # Errors belong to places: a new function has that of the old ones it is made of.
+        # Errors belong to positions: a new function combines those of the old functions that it consists of.
         errors = overlap.square() @ torch.nan_to_num(self.standard_errors, nan=0.0)
         groups = self._groups(values.tolist(), errors.tolist())
-        # How much of an old function each subspace holds.
+        # The share of each old function in each subspace.
         energy = torch.stack([overlap[a:b].square().sum(0) for a, b in groups])
         places = _assign(energy, [b - a for a, b in groups])
         result = torch.zeros_like(rotation)
@@ -243,7 +243,7 @@ class RayleighRitz(nn.Module):
         return result
 
     def _places(self, values: list[float]) -> list[int]:
-        """Which function comes to each place: those that are clearly smoother go ahead, all others stay."""
+        """The function for each position: clearly smoother ones move ahead, all others keep their position."""
         errors = torch.nan_to_num(self.standard_errors, nan=0.0).tolist()
         places: list[int] = []
         for new in range(len(values)):
@@ -256,12 +256,12 @@ class RayleighRitz(nn.Module):
     def _clearly_before(self, values: list[float], errors: list[float], a: int, b: int) -> bool:
         if math.isinf(values[a]) or math.isinf(values[b]):
             return values[a] < values[b]
-        # Rounding may leave the constant one a little below 0.
+        # With rounding the eigenvalue of the constant function may be slightly negative.
         apart = values[b] - values[a] > 4 * (errors[a] + errors[b]) + 1e-12
         return apart and values[b] > self.reorder * max(values[a], 0.0)
 
     def _groups(self, values: list[float], errors: list[float]) -> list[tuple[int, int]]:
-        """Neighbours that cannot be distinguished, as ``(first, last + 1)``."""
+        """Groups of neighbours that cannot be distinguished, as ``(first, last + 1)``."""
         bounds = [0]
         for i, (low, high) in enumerate(pairwise(values), start=1):
             # Eigenvalues of noisy matrices repel each other: equal ones are found several errors apart, with
@@ -273,7 +273,7 @@ class RayleighRitz(nn.Module):
 
     @torch.no_grad()
     def fold_(self, layer: nn.Linear) -> None:
-        """Moves the rotation into the encoder's last layer, in place, and starts from the identity again.
+        """Moves the rotation into the encoder's last layer, in place, and resets it to the identity.
 
         What was counted is kept, in the new coordinates. Not between a forward and its backward pass: the graph would
         read the new weights.
@@ -297,7 +297,7 @@ class RayleighRitz(nn.Module):
 
 
 def _assign(energy: Tensor, sizes: list[int]) -> list[list[int]]:
-    """Which old functions each subspace takes, as many as it has dimensions: the greatest energies first."""
+    """The old functions assigned to each subspace, as many as its dimensions, by decreasing energy."""
     free, taken = list(sizes), [False] * energy.shape[1]
     places: list[list[int]] = [[] for _ in sizes]
     for flat in energy.flatten().argsort(descending=True).tolist():
@@ -310,13 +310,13 @@ def _assign(energy: Tensor, sizes: list[int]) -> list[list[int]]:
 
 
 class RayleighRitzStep(TensorDictModuleBase):
-    """Counts the pairs of a training batch, solves now and then, and writes the eigenfunctions.
+    """Adds the pairs of a training batch, solves periodically, and writes the eigenfunctions.
 
     It stands between a Laplacian loss, which leaves f(s) and f(s') in the batch, and what reads the eigenfunctions from
     it, such as :class:`EigenReward`.
 
     Args:
-        ritz (RayleighRitz): what accumulates and rotates.
+        ritz (RayleighRitz): the accumulated matrices and the rotation.
 
     Keyword Args:
         period (int): batches between two solutions. Default: ``50``.
@@ -354,7 +354,7 @@ class RayleighRitzStep(TensorDictModuleBase):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64, device="cpu"))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Counts the batch; writes the eigenfunctions of its states and successors."""
+        """Adds the batch; writes the eigenfunctions of its states and successors."""
         pair = [tensordict.get(key) for key in self.in_keys]
         self.ritz.update(*pair)
         self.batches += 1

@@ -1,4 +1,4 @@
-"""Which option to start: uniformly (the paper), or towards what was visited least of late."""
+"""Selection of options: uniform (the paper), or towards states that were rarely visited recently."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ def uniform_selection(tensordict: TensorDictBase, num_options: int) -> Tensor:
 
 
 class DirectedSelection(nn.Module):
-    r"""Prefers the options that lead away from the states visited most of late.
+    r"""Prefers options that lead away from recently visited states.
 
-    Over all states alike, an eigenfunction :math:`f_i` has mean 0. Its running mean over the collected states,
-    :math:`m_i = \mathbb E f_i(s_t)`, is positive if the agent spends its time where :math:`f_i` is large. An option
+    With uniform state weights an eigenfunction :math:`f_i` has mean 0. Its running mean over the collected states,
+    :math:`m_i = \mathbb E f_i(s_t)`, is positive if the agent is mostly in states with a large :math:`f_i`. An option
     that follows :math:`\sigma f_i`, :math:`\sigma = \pm 1`, is started with probability
 
     .. math:: p(i, \sigma) \propto \exp(-\kappa\, \sigma m_i) .
 
-    So the direction of an eigenfunction is chosen by visits, as covering options do (Jinnai et al. 2019), and as soon
+    So the direction of an eigenfunction is chosen by visits, as in covering options (Jinnai et al. 2019). As soon
     as the other end is visited as often, both directions are equally likely again. :math:`\kappa = 0` is the paper's
-    uniform choice. f has to be learned over distinct states (``replay_measure="distinct"``): over states as often as
-    they were visited, the mean is 0 by construction and tells nothing.
+    uniform choice. f has to be learned over distinct states (``replay_measure="distinct"``): with states weighted by
+    their visits, the mean is 0 by construction.
 
     Pass it as ``selection`` to :class:`~torchrl_dceo.modules.OptionExplorationModule`, and every collected batch to
     :meth:`observe`. The probabilities are a buffer: they are saved with the policy and sent to workers with its
     weights.
 
     Args:
-        reward (EigenReward): which functions the options follow.
+        reward (EigenReward): defines the functions that the options follow.
 
     Keyword Args:
         strength (float): :math:`\kappa`. Default: ``3.0``.
-        horizon (int): of the running mean, in frames. Default: ``2000``.
+        horizon (int): horizon of the running mean, in frames. Default: ``2000``.
 
     Examples:
         >>> import torch
@@ -76,7 +76,7 @@ class DirectedSelection(nn.Module):
             raise ValueError(f"strength must not be negative, got {strength}")
         if horizon < 1:
             raise ValueError(f"horizon must be at least 1 frame, got {horizon}")
-        # In a tuple: the reward belongs to the agent's objectives, not to the policy that this is a part of.
+        # A tuple does not register it: the reward belongs to the agent's objectives, not to the policy.
         self._reward = (reward,)
         self.strength = strength
         self.horizon = horizon
@@ -87,10 +87,10 @@ class DirectedSelection(nn.Module):
 
     @torch.no_grad()
     def observe(self, tensordict: TensorDictBase) -> None:
-        """Counts the states of a collected batch.
+        """Adds the states of a collected batch to the running mean.
 
         Args:
-            tensordict (TensorDictBase): holds what the encoder reads, with any batch shape.
+            tensordict (TensorDictBase): contains the encoder's entries, with any batch shape.
         """
         (reward,) = self._reward
         frames, device = tensordict.numel(), self.mean.device
@@ -106,7 +106,7 @@ class DirectedSelection(nn.Module):
         kept = (1 - 1 / self.horizon) ** frames
         self.mean.mul_(kept).add_(reward.followed(states).mean(0), alpha=1 - kept)
         self.weight.mul_(kept).add_(1 - kept)
-        # In place: collectors hold references to it.
+        # In place, because collectors hold references to it.
         self.probabilities.copy_((-self.strength * self.mean / self.weight).softmax(0))
 
     def forward(self, tensordict: TensorDictBase, num_options: int) -> Tensor:
