@@ -23,6 +23,7 @@ SMOKE = {
     "replay": "--rows 1000 --checkpoint-rows 1000",
     "spectra": "--maps GridMaze13 --objectives graph_drawing --out {out}",
     "spectra_online": "--maps NineRooms --seeds 0:1 --variants visits --frames 1100 --out {out}",
+    "throughput": "--rounds 1 --frames 200",
     "update": "--turns 1",
 }
 # Compare with packages of the extra `bench`, which the suite does without.
