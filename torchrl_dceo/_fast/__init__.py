@@ -1,6 +1,6 @@
-"""Private optimisations: the same numbers in less time, all of them behind one switch.
+"""Private optimisations: the same results in less time, behind one switch.
 
-With the switch off TorchRL's and torch's own paths run instead: ``QValueActor``, ``DQNLoss``,
+With the switch off the code of TorchRL and torch runs instead: ``QValueActor``, ``DQNLoss``,
 ``DistributionalDQNLoss``, ``TensorDictSequential``, ``to_module``, the layers of a convolutional network one by one.
 Set the environment variable ``TORCHRL_DCEO_FAST=0`` before the process starts (worker processes inherit it), or call
 :func:`fast_path` at any time.
@@ -54,7 +54,7 @@ def is_fast() -> bool:
 
 
 class fast_path:
-    """Turns all optimisations of this process on or off: for good, or for the length of a ``with`` block.
+    """Turns all optimisations of this process on or off, permanently or within a ``with`` block.
 
     Args:
         enabled (bool): whether they are on.
@@ -75,7 +75,7 @@ class fast_path:
         _enabled = bool(enabled)
 
     def __enter__(self) -> None:
-        """The switch was set when the object was made."""
+        """The constructor has set the switch."""
 
     def __exit__(
         self,
@@ -83,17 +83,17 @@ class fast_path:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Restores what was before."""
+        """Restores the previous setting."""
         global _enabled
         _enabled = self._before
 
 
 def moved(batch: TensorDictBase, device: torch.device) -> TensorDictBase:
-    """A batch on another device, where it goes as one block, from pinned memory if that is an accelerator.
+    """Moves a batch to another device as one block, from pinned memory for CUDA.
 
     Args:
         batch (TensorDictBase): a batch on the CPU.
-        device (torch.device): where it is wanted.
+        device (torch.device): the target device.
 
     Examples:
         >>> import torch
@@ -107,22 +107,22 @@ def moved(batch: TensorDictBase, device: torch.device) -> TensorDictBase:
         return batch
     pinned = device.type == "cuda"
     block = batch.consolidate(pin_memory=pinned)
-    # A copy of the structure: the block's own is locked, and the losses write into a batch.
+    # Copies the structure: that of the block is locked, and the losses write into a batch.
     return block.to(device, non_blocking=pinned or None).copy()
 
 
 def batches_ahead(
     sample: Callable[[], TensorDictBase], count: int, device: torch.device
 ) -> Iterator[TensorDictBase]:
-    """So many batches on an accelerator, each drawn and moved by a thread while the one before it is learned from.
+    """Yields ``count`` batches; a thread samples and moves each one during the update on the previous one.
 
-    The same batches in the same order as without the thread, as long as nothing but ``sample`` uses its generator and
-    nothing is stored in between. Written for GPUs and not measured on one.
+    Batches and order are the same as without the thread, as long as only ``sample`` uses its generator and nothing is
+    stored in between. Written for GPUs, not measured on one.
 
     Args:
-        sample (callable): draws a batch on the CPU.
-        count (int): how many; not one more is drawn.
-        device (torch.device): where they are wanted.
+        sample (callable): samples a batch on the CPU.
+        count (int): number of batches; no more are sampled.
+        device (torch.device): the target device.
 
     Examples:
         >>> import torch
@@ -155,14 +155,14 @@ _HUGE_STRETCH = 2**28  # bytes
 def tune_process(num_threads: int = 1) -> None:
     """Prepares this process for training small networks on the CPU.
 
-    One thread: the matrices are too small to share out, and runs go side by side instead. And glibc keeps
-    the memory that a training step frees: by default a large tensor is given back to the kernel and fetched again,
-    page by page, at the next step (15-40 % of an update's time). What it fetches from then on are huge pages where the
-    kernel offers them, as an update walks through more memory than a CPU can translate quickly in pages of 4 KiB (2-4 %
-    of its time). Without glibc only the threads are set, and with the optimisations switched off nothing is.
+    One thread: the matrices are too small to divide, and runs can use the cores in parallel instead. glibc keeps the
+    memory that a training step frees: by default it returns a large tensor's memory to the kernel and allocates it
+    again, page by page, at the next step (15-40 % of an update's time). New memory consists of huge pages where the
+    kernel offers them, because an update touches more memory than the TLB covers with pages of 4 KiB (2-4 % of its
+    time). Without glibc only the threads are set; with the optimisations switched off, nothing.
 
     Args:
-        num_threads (int, optional): threads of torch's own pool. Default: ``1``.
+        num_threads (int, optional): number of torch's threads. Default: ``1``.
 
     Examples:
         >>> import torch
@@ -181,10 +181,10 @@ def tune_process(num_threads: int = 1) -> None:
 
 
 class settled_objects:
-    """Keeps what exists now out of Python's garbage collection while the context lasts.
+    """Excludes all existing objects from Python's garbage collection within the context.
 
-    A trained agent and its libraries are some hundred thousand objects, which the collector would walk through again
-    and again because of the few that an update leaves (3 % of its time).
+    A trained agent and its libraries are some hundred thousand objects. The garbage collector would traverse them
+    repeatedly because of the few objects that an update leaves (3 % of its time).
 
     Examples:
         >>> import gc
@@ -197,7 +197,7 @@ class settled_objects:
     """
 
     def __enter__(self) -> None:
-        """Sets them aside, unless somebody has done so already or the optimisations are off."""
+        """Freezes them, unless objects are already frozen or the optimisations are off."""
         self._frozen = is_fast() and gc.get_freeze_count() == 0
         if self._frozen:
             gc.freeze()
@@ -208,7 +208,7 @@ class settled_objects:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Gives them back."""
+        """Unfreezes them."""
         if self._frozen:
             gc.unfreeze()
 
@@ -219,11 +219,11 @@ def _keep_memory() -> None:
         return
     libc.mallopt(_M_MMAP_THRESHOLD, 2**30)
     libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-    # No bins for small pieces besides those of each thread: before every large allocation they would be merged.
+    # No fast bins besides the caches of the threads: they would be merged before every large allocation.
     libc.mallopt(_M_MXFAST, 0)
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return
-    # The heap is stretched, its new part marked, and freed at once: so far it is addresses only, no memory.
+    # Extends the heap, marks the new part, and frees it at once: so far it is address space, not memory.
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]

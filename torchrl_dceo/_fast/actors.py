@@ -1,4 +1,4 @@
-"""Actors and policies that spend their time in the network: TorchRL's own with a short way through them."""
+"""TorchRL's actors and policies with less overhead around the network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "expected_value",
 ]
 
-# Reads and writes the entries of a tensordict, past the tensordict.
+# Reads and writes the dictionary of entries of a tensordict.
 Act: TypeAlias = Callable[[dict[str, Any]], None]
 
 
@@ -45,12 +45,12 @@ def expected_value(log_probabilities: Tensor, support: Tensor) -> Tensor:
 
 
 class GreedyActor(QValueActor):
-    """A :class:`~torchrl.modules.QValueActor` that spends its time in the network.
+    """A :class:`~torchrl.modules.QValueActor` with less overhead around the network.
 
-    The same entries with the same values: the action of the largest value, the values, and the chosen one. A
-    ``QValueActor`` is a sequence of two modules that hand each other a tensordict, which takes as long as a small
-    network needs for one image; here categorical actions without a mask are written at once (80 µs
-    less a call; an update makes three, a step one). Everything else goes the way of the ``QValueActor``.
+    It writes the same entries with the same values: the action of the largest value, the values, and the chosen one. A
+    ``QValueActor`` is a sequence of two modules, whose overhead takes as long as a small network on one image; here
+    categorical actions without a mask are written directly (80 µs less per call; three calls per update, one per step).
+    In all other cases the code of ``QValueActor`` runs.
 
     Args:
         args, kwargs: those of :class:`~torchrl.modules.QValueActor`.
@@ -70,7 +70,7 @@ class GreedyActor(QValueActor):
         super().__init__(*args, **kwargs)
         choice = self.module[-1]
         action = choice.spec[choice.out_keys[0]]
-        # Its check of the action's shape is left out below: a categorical action without dimensions always passes it.
+        # The check of the action's shape is omitted below: a categorical action without dimensions always passes it.
         self._scalar_action = action is not None and action.shape == ()
 
     @dispatch(auto_batch_size=False)
@@ -93,7 +93,7 @@ class GreedyActor(QValueActor):
         return tensordict
 
     def prepared(self, tensordict: TensorDict) -> Act | None:
-        """What :meth:`forward` does, for several calls with the same weights; ``None`` where only that serves."""
+        """:meth:`forward` for several calls with the same weights; ``None`` where only ``forward`` is correct."""
         if not self.is_direct:
             return None
         network, choice = self.module
@@ -113,7 +113,7 @@ class GreedyActor(QValueActor):
 
     @property
     def is_direct(self) -> bool:
-        """Whether its values are its network's output, and nothing else looks on."""
+        """Whether its values are its network's output, without hooks."""
         hooks = (self._forward_hooks, self._forward_pre_hooks)
         backward = (self._backward_hooks, self._backward_pre_hooks)
         return self._is_plain(self.module[-1]) and not any((*hooks, *backward))
@@ -164,10 +164,10 @@ def _prepared_output(module: TensorDictModule, tensordict: TensorDict) -> Act | 
 
 
 class DirectEGreedy(EGreedyModule):
-    """TorchRL's :class:`~torchrl.modules.EGreedyModule` with a short way for categorical actions without a mask.
+    """TorchRL's :class:`~torchrl.modules.EGreedyModule` with a faster path for categorical actions without a mask.
 
-    The same draws, the same actions and the same ε to the last bit. TorchRL's anneals with three operations a frame,
-    and looks the spec up at every step.
+    Random draws, actions and ε are the same to the last bit. TorchRL's module anneals with three operations per frame
+    and looks up the spec at every step.
 
     Args:
         args, kwargs: those of :class:`~torchrl.modules.EGreedyModule`.
@@ -192,14 +192,14 @@ class DirectEGreedy(EGreedyModule):
             super().step(frames)
             return
         fall = ((self.eps_init - self.eps_end) / self.annealing_num_steps).numpy()
-        # In single precision as torch has it, frame by frame.
+        # In single precision as in torch, frame by frame.
         value, end = eps.detach().numpy()[()], self.eps_end.numpy()[()]
         for _ in range(frames):
             value = np.maximum(end, value - fall)
         eps.data.fill_(float(value))
 
     def prepared(self, tensordict: TensorDict) -> Act | None:
-        """What :meth:`forward` does, for several calls with the same ε; ``None`` where only that serves."""
+        """:meth:`forward` for several calls with the same ε; ``None`` where only ``forward`` is correct."""
         key = self.action_key
         if self.spec is None or not isinstance(key, str):
             return None
@@ -229,12 +229,12 @@ class DirectEGreedy(EGreedyModule):
 
 
 class PolicySequence(TensorDictSequential):
-    """A :class:`~tensordict.nn.TensorDictSequential` that hands the tensordict straight to its modules.
+    """A :class:`~tensordict.nn.TensorDictSequential` that calls its modules directly.
 
-    The same entries with the same values. Around a step of one environment the sequence itself and the way of a
-    plain ``TensorDictModule`` through a tensordict take as long as a pass through a small network; here a module with
-    one output is called with tensors (90 of 650 µs less for the policy of an agent with options). Selected outputs,
-    an output tensordict and the like go the usual way.
+    It writes the same entries with the same values. For one environment the overhead of the sequence and of every
+    ``TensorDictModule`` takes as long as a pass through a small network; here a module with one output is called with
+    tensors (90 of 650 µs less for the policy of an agent with options). Selected outputs, an output tensordict and
+    similar cases use tensordict's code.
 
     Args:
         args, kwargs: those of :class:`~tensordict.nn.TensorDictSequential`.
@@ -260,15 +260,15 @@ class PolicySequence(TensorDictSequential):
         )
 
     def prepared(self, tensordict: TensorDict) -> Callable[[TensorDict], None] | None:
-        """What :meth:`forward` does without gradients, for the steps between two updates.
+        """:meth:`forward` without gradients, for the steps between two updates.
 
-        What does not change between them is looked up once: kernels in their order, keys, specs, checks.
+        What does not change between them is computed once: reordered kernels, keys, specs, checks.
 
         Args:
-            tensordict (TensorDict): an example of what it is called with, on the CPU.
+            tensordict (TensorDict): an example of the input, on the CPU.
 
         Returns:
-            callable: writes into a tensordict like this one; ``None`` where only ``forward`` serves.
+            callable: writes into a tensordict like this one; ``None`` where only ``forward`` is correct.
         """
         if not self._is_direct() or self._forward_hooks or self._forward_pre_hooks:
             return None
@@ -311,11 +311,11 @@ class PolicySequence(TensorDictSequential):
 
 
 class DistributionalGreedyActor(DistributionalQValueActor):
-    """A :class:`~torchrl.modules.DistributionalQValueActor` that keeps to one device.
+    """A :class:`~torchrl.modules.DistributionalQValueActor` without synchronisation with the host.
 
-    The same entries with the same values: the action of the largest expected return, and under ``action_value`` the
-    log-probabilities ``[*, atoms, A]``. TorchRL's actor asks at every call whether any of them is positive, for which
-    an accelerator has to stop and answer, and normalises them a second time if it does not know that they are.
+    It writes the same entries with the same values: the action of the largest expected return, and at ``action_value``
+    the log-probabilities ``[*, atoms, A]``. At every call TorchRL's actor checks whether any of them is positive, which
+    synchronises an accelerator with the host, and by default normalises them a second time.
 
     Args:
         module (nn.Module): maps an observation to log-probabilities ``[*, atoms, A]``, e.g. a network that ends in a
@@ -323,7 +323,7 @@ class DistributionalGreedyActor(DistributionalQValueActor):
 
     Keyword Args:
         support (Tensor): the atoms; see :func:`~torchrl_dceo.modules.distributional.make_support`.
-        in_keys (sequence of NestedKey): what the module reads.
+        in_keys (sequence of NestedKey): the entries that the module reads.
         spec (TensorSpec): the action spec, categorical.
 
     Examples:

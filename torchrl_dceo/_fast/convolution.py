@@ -1,19 +1,19 @@
-"""A small convolutional network as one autograd node, for images and batches where a CPU spends its time preparing.
+"""A small convolutional network as one autograd node, for images and batches with a large overhead on a CPU.
 
-On 3x19x19 images torch's CPU convolutions take a third of their time to compute and the rest to reorder weights and
-images, and each layer is an autograd node of its own. Here every convolution is a gather of its windows and a matrix
-product, written so that nothing is reordered twice:
+On 3x19x19 images torch's CPU convolutions spend a third of their time on computing and the rest on reordering weights
+and images, and each layer is a separate autograd node. Here every convolution is a gather of its windows and a matrix
+product, and nothing is reordered twice:
 
-- the windows of the input are gathered in the order of the first kernel's own memory, and its scaling to [0, 1] is a
-  factor of the product;
-- later layers keep their pixels as rows of channels, so a window is a handful of contiguous rows;
-- the gradient of a gather is a sum of rows for every pixel, which :func:`torch.embedding_bag` does in one call (a
+- the windows of the input are gathered in the memory order of the first kernel, which also contains the scaling of the
+  input to [0, 1];
+- later layers store each pixel as a row of channels, so that a window is a few contiguous rows;
+- the gradient of a gather is a sum of rows for every pixel, which :func:`torch.embedding_bag` computes in one call (a
   quarter of the time of adding the taps one by one);
-- the products are oneDNN's where torch has it, with the ReLU in the same pass: on x86 processors that are not Intel's,
-  torch's own products of floats use half of a vector unit of 512 bits.
+- the products use oneDNN where torch has it, with the ReLU in the same call: on x86 processors other than Intel's,
+  torch's own float products use half of a 512-bit vector unit.
 
-With ``bf16`` all layers but the last multiply numbers of 16 bits and add in 32: weights, gradients of weights, losses
-and optimizer stay as they are.
+With ``bf16`` all layers but the last multiply in bf16 and accumulate in float32; weights, their gradients, losses and
+optimizer do not change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _threshold_backward_ = torch.ops.aten.threshold_backward.grad_input
 
 
 def _found_onednn() -> Callable[..., Tensor] | None:
-    """oneDNN's linear layer, a private operator of torch; by the build and not by a clock, so that runs repeat."""
+    """oneDNN's linear layer, a private operator of torch; chosen by the build, not by timing, so that runs repeat."""
     if not torch.backends.mkldnn.is_available() or platform.machine() not in ("x86_64", "AMD64"):
         return None
     packet = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
@@ -53,7 +53,7 @@ _BF16 = torch.bfloat16
 
 @lru_cache(maxsize=1)
 def bf16_is_native() -> bool:
-    """Whether oneDNN has products of bf16 numbers on this CPU; elsewhere autocast takes torch's own layers.
+    """Whether oneDNN has bf16 products on this CPU; elsewhere torch's own layers run under autocast.
 
     Examples:
         >>> from torchrl_dceo._fast.convolution import bf16_is_native
@@ -65,10 +65,10 @@ def bf16_is_native() -> bool:
 
 
 def _small_product(cpuinfo: str) -> int:
-    """Multiplications up to which torch's own products are as fast as oneDNN's, whose calls take longer.
+    """Number of multiplications up to which torch's own products are as fast as oneDNN's, which have more overhead.
 
-    On AMD's processors before Zen 5 (family 26) a vector of 512 bits takes two steps, so that torch's own, of 256 bits,
-    lose little even where calls no longer matter.
+    On AMD processors before Zen 5 (family 26) a 512-bit vector operation takes two steps, so that torch's own 256-bit
+    products are only slightly slower even where the overhead is negligible.
     """
     lines = (line.partition(":") for line in cpuinfo.splitlines())
     found = {name.strip(): value.strip() for name, _, value in lines}
@@ -116,12 +116,12 @@ def affine(
 
 
 class _Windows(NamedTuple):
-    """Which pixels every window of a convolution reads."""
+    """The pixels that each window of a convolution reads."""
 
-    first: Tensor  # into the flat image (channels, height, width): windows, then as the kernel lies in memory
-    rows: Tensor  # into the flat pixels (height, width): windows, then the taps of the kernel
-    kernel: Tensor  # into the flat kernel (out, in, taps): out, taps, in
-    kernel_back: Tensor  # its inverse from (out, taps, in)
+    first: Tensor  # indices of the flat image (channels, height, width): windows, in the kernel's memory order
+    rows: Tensor  # indices of the flat pixels (height, width): windows, then the taps of the kernel
+    kernel: Tensor  # indices of the flat kernel (out, in, taps), as (out, taps, in)
+    kernel_back: Tensor  # the inverse
     size: tuple[int, int]  # of the output
 
 
@@ -143,7 +143,7 @@ def _windows(
 
 @lru_cache(maxsize=64)
 def _transposition(rows: int, columns: int) -> Tensor:
-    """Picks a flat matrix's transpose: for a few hundred entries a row two thirds of the time of a strided copy."""
+    """Indices of a flat matrix's transpose; for rows of a few hundred entries 2/3 of the time of a strided copy."""
     return torch.arange(rows * columns).view(rows, columns).t().flatten()
 
 
@@ -151,7 +151,7 @@ def _transposition(rows: int, columns: int) -> Tensor:
 def _folding(
     batch: int, height: int, width: int, kernel: int, stride: int
 ) -> tuple[Tensor, Tensor]:
-    """For every pixel of every image, where its copies are among the gathered rows: a bag, and the bags' offsets."""
+    """The positions of each pixel's copies among the gathered rows, one bag per pixel, and the bags' offsets."""
     rows = _windows(1, 1, height, width, kernel, stride).rows
     pixel = (rows + height * width * torch.arange(batch).view(-1, 1)).flatten()
     counts = torch.bincount(pixel, minlength=batch * height * width)
@@ -165,9 +165,9 @@ class Geometry(NamedTuple):
     kernels: tuple[torch.Size, ...]
     inputs: tuple[
         tuple[int, int, int], ...
-    ]  # channels, height and width of what each convolution reads
+    ]  # channels, height and width of each convolution's input
     strides: tuple[int, ...]
-    output: tuple[int, int]  # channels and pixels of the last
+    output: tuple[int, int]  # channels and pixels of the last convolution
 
 
 @lru_cache(maxsize=64)
@@ -185,12 +185,12 @@ def geometry_of(
 
 
 def first_columns(images: Tensor, geometry: Geometry, *, bf16: bool = False) -> Tensor:
-    """The windows of the first convolution, a row each, in the order of its kernel; images ``[B, C, H, W]``."""
+    """The windows of the first convolution as rows, in the order of its kernel, for images ``[B, C, H, W]``."""
     first = geometry.windows[0].first
     _, _, kernel, _ = geometry.kernels[0]
     rows = images.reshape(images.shape[0], -1).index_select(1, first)
     rows = rows.view(-1, images.shape[1] * kernel * kernel)
-    # Not before: single numbers of 16 bits are gathered in five times the time.
+    # After the gather, which takes five times as long on single 16-bit numbers.
     return rows.to(_BF16) if bf16 else rows
 
 
@@ -201,9 +201,9 @@ def kernel_matrices(
     *,
     bf16: bool = False,
 ) -> list[Tensor]:
-    """The kernels of the convolutions as matrices, in the order in which windows are gathered."""
+    """The kernels of the convolutions as matrices, in the order of the gathered windows."""
     first = parameters[0].reshape(geometry.kernels[0][0], -1)
-    # Its few weights are scaled, not the many pixels.
+    # Scales the few weights instead of the many pixels.
     matrices = [first if isinstance(scale, float) and scale == 1.0 else first * scale]
     for i, windows in enumerate(geometry.windows[1:], 1):
         weight = parameters[2 * i]
@@ -219,7 +219,7 @@ def forward_layers(
     parameters: Sequence[Tensor],
     saved: list[Tensor] | None,
 ) -> Tensor:
-    """All layers, from the first windows on; what :func:`backward_layers` needs is appended to ``saved``."""
+    """Runs all layers on the first windows; appends what :func:`backward_layers` needs to ``saved``."""
     hidden, convolutions, bf16 = columns, len(geometry.windows), columns.dtype == _BF16
     for i, (windows, matrix) in enumerate(zip(geometry.windows, matrices, strict=True)):
         bias = parameters[2 * i + 1]
@@ -231,7 +231,7 @@ def forward_layers(
         if saved is not None:
             saved += [columns, matrix, hidden]
     channels, pixels = geometry.output
-    # The linear layers follow nn.Flatten's order: channels first.
+    # The linear layers expect the order of nn.Flatten: channels first.
     if bf16:
         hidden = hidden.view(batch, pixels, channels).transpose(1, 2).reshape(batch, -1)
     else:
@@ -252,7 +252,7 @@ def forward_layers(
 def backward_layers(
     gradient: Tensor, scale: Tensor | float, geometry: Geometry, saved: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The gradients of all parameters, in their order, from that of the output ``[B, out]``."""
+    """The gradients of all parameters, in their order, given the gradient of the output ``[B, out]``."""
     batch, convolutions = gradient.shape[0], len(geometry.windows)
     convolved, linear = saved[: 3 * convolutions], saved[3 * convolutions :]
     low, full = convolved[0].dtype, linear[-1].dtype
@@ -276,7 +276,7 @@ def backward_layers(
         _threshold_backward_(gradient, hidden, 0, grad_input=gradient)
         gradients.append(gradient.sum(0))
         if i == 0:
-            # This way round, the product of two tall matrices takes 0.6 of the time.
+            # In this order, the product of two tall matrices takes 0.6 of the time.
             kernel = (columns.t() @ gradient).to(full).mul_(scale).t()
             gradients.append(kernel.contiguous().view(shape))
             break
@@ -338,13 +338,13 @@ def prepared_conv_net(
 ) -> Callable[[Tensor], Tensor]:
     """:func:`fused_conv_net` without gradients, for several calls with the same weights and images like these.
 
-    The kernels are brought into their order once. The same numbers to the last bit.
+    The kernels are reordered once. Results are the same to the last bit.
 
     Args:
         pixels, scale, strides, parameters: those of :func:`fused_conv_net`.
 
     Keyword Args:
-        bf16 (bool, optional): the same.
+        bf16 (bool, optional): as in :func:`fused_conv_net`.
 
     Examples:
         >>> import torch
@@ -378,9 +378,8 @@ def fused_conv_net(
 ) -> Tensor:
     """Convolutions with ReLUs, then linear layers with ReLUs between them, as one autograd node.
 
-    The same numbers as ``nn.Sequential(Conv2d, ReLU, ..., Flatten, Linear, ReLU, ..., Linear)`` up to rounding, with
-    gradients for the parameters only, once (no gradient of a gradient). The convolutions have square kernels, one
-    stride, no padding.
+    Equal to ``nn.Sequential(Conv2d, ReLU, ..., Flatten, Linear, ReLU, ..., Linear)`` up to rounding, with first
+    derivatives for the parameters only. The convolutions have square kernels, one stride, no padding.
 
     Args:
         pixels (Tensor): images ``[B, C, H, W]`` of any dtype.
@@ -408,22 +407,22 @@ def fused_conv_net(
 
 
 class PreparedNetwork:
-    """Mixin of a network that can do once what is the same in all calls between two updates."""
+    """Mixin for a network with work that can be done once for all calls between two updates."""
 
     def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """The network without gradients, with its weights as they are, for images like these.
+        """The network without gradients, with its current weights, for images like these.
 
         Args:
             pixels (Tensor): an example of its input.
 
         Returns:
-            callable: gives the same numbers to the last bit; ``None`` where only ``forward`` serves.
+            callable: the same results to the last bit; ``None`` where only ``forward`` is correct.
         """
         raise NotImplementedError
 
 
 def prepared_network(network: nn.Module, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """What :meth:`PreparedNetwork.prepared` of a network returns; ``None`` for others, and where somebody looks on.
+    """Calls :meth:`PreparedNetwork.prepared`; ``None`` for other networks and for hooked or compiled ones.
 
     Examples:
         >>> import torch

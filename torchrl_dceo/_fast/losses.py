@@ -1,4 +1,4 @@
-"""The main learner's losses past the tensordict, and the formulas that they share with the options' losses."""
+"""The main learner's losses with less overhead, and the formulas that they share with the options' losses."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ __all__ = [
 
 
 def project(probabilities: Tensor, returns: Tensor, support: Tensor) -> Tensor:
-    r"""Moves the mass of a distribution from any returns onto the atoms (`Bellemare et al., 2017, Eq. 7
+    r"""Projects a distribution over any returns onto the atoms (`Bellemare et al., 2017, Eq. 7
     <https://arxiv.org/abs/1707.06887>`_).
 
-    The mass at a return between two atoms goes to both, in proportion to nearness, so its mean is kept; beyond the
-    ends it goes to the last atom. The lower neighbour is never the last atom, so a return that falls on an atom needs
-    no case of its own: all its mass goes to one side.
+    Mass between two atoms is split between them in proportion to nearness, which keeps its mean; mass beyond an end
+    goes to the atom there. The lower neighbour is never the last atom, so a return that is equal to an atom needs no
+    special case.
 
     Args:
         probabilities (Tensor): p, ``[*, K]``.
-        returns (Tensor): where that mass lies, :math:`r + \gamma^m z`, ``[*, K]``.
+        returns (Tensor): the returns, :math:`r + \gamma^m z`, ``[*, K]``.
         support (Tensor): the atoms z, evenly spaced and rising, ``[K]``.
 
     Returns:
@@ -75,7 +75,7 @@ def project(probabilities: Tensor, returns: Tensor, support: Tensor) -> Tensor:
 
 
 def cross_entropy(target: Tensor, log_probabilities: Tensor) -> Tensor:
-    r""":math:`-\sum_k m_k \log p_k` of ``[*, K]``: what C51 minimises, the divergence up to the target's own entropy.
+    r""":math:`-\sum_k m_k \log p_k` of ``[*, K]``: the loss of C51, the KL divergence up to the target's entropy.
 
     Examples:
         >>> import torch
@@ -103,10 +103,10 @@ class DoublePasses(NamedTuple):
     """The outputs of :func:`double_passes`.
 
     Attributes:
-        online (Tensor): the online network's at s, with gradients.
+        online (Tensor): that of the online network at s, with gradients.
         online_next (Tensor): at s', of the network that chooses the action there: the online one, or the target
             network without double Q-learning.
-        target_next (Tensor): the target network's at s'.
+        target_next (Tensor): that of the target network at s'.
     """
 
     online: Tensor
@@ -123,14 +123,14 @@ def double_passes(
     *,
     double: bool = True,
 ) -> DoublePasses:
-    """Runs a network at s with its own parameters, and at s' with those of the chooser and of the target.
+    """Runs a network at s with the online parameters, and at s' with the online and the target parameters.
 
     Args:
-        owner (nn.Module): what the parameters belong to: the network, or an actor around it.
+        owner (nn.Module): the module of the parameters: the network, or an actor around it.
         network (TensorDictModuleBase): writes ``out_key``.
         parameters (tuple): the online and the target parameters of ``owner``.
-        batch (tuple): s and s'; both are left as they are.
-        out_key (NestedKey): the output wanted.
+        batch (tuple): s and s', which are not changed.
+        out_key (NestedKey): the output to return.
 
     Keyword Args:
         double (bool, optional): whether the online network chooses at s'; otherwise the target network does.
@@ -160,7 +160,7 @@ def double_passes(
 
 
 def weights_of(loss: LossModule, tensordict: TensorDictBase) -> Tensor | None:
-    """The batch's importance weights, if it has them and ``use_prioritized_weights`` does not forbid them."""
+    """The batch's importance weights, if it has them and ``use_prioritized_weights`` allows them."""
     if loss.use_prioritized_weights not in (True, "auto"):
         return None
     return tensordict.get(loss.tensor_keys.priority_weight, None)
@@ -223,22 +223,22 @@ def td_gradient(
     return TDGradient(loss, gradient, error)
 
 
-# Half of the time of TorchRL's loss on a small network goes into swapping parameters module by module, copying the
-# batch and stepping the copy (1.3 ms of 2.7 for the grid network with a batch of 32). Keys, arguments, target
-# parameters, value estimator and reduction are inherited; only the three passes through the network are ours.
+# On a small network TorchRL's loss spends half of its time on swapping parameters module by module, copying the batch
+# and `step_mdp` (1.3 ms of 2.7 for the grid network with a batch of 32). Keys, arguments, target parameters, value
+# estimator and reduction are inherited; only the three passes through the network are ours.
 class DoubleDQNLoss(DirectLoss, DQNLoss):
-    r"""TorchRL's :class:`~torchrl.objectives.DQNLoss` with ``double_dqn=True``, the short way through its network.
+    r"""TorchRL's :class:`~torchrl.objectives.DQNLoss` with ``double_dqn=True`` and less overhead around its network.
 
     .. math:: Y = R + \gamma^m (1 - \text{terminated})\, Q_{\theta^-}(s_{t+m}, \arg\max_{a'} Q_\theta(s_{t+m}, a'))
 
-    The same numbers to the last bit, gradients and priorities too. Actors other than a
-    :class:`~torchrl_dceo._fast.actors.GreedyActor` with categorical actions go the way of ``DQNLoss``.
+    Losses, gradients and priorities are the same to the last bit. For actors other than a
+    :class:`~torchrl_dceo._fast.actors.GreedyActor` with categorical actions the code of ``DQNLoss`` runs.
 
     Args:
         value_network (QValueActor): the actor.
 
     Keyword Args:
-        kwargs: those of :class:`~torchrl.objectives.DQNLoss`, but for ``double_dqn``.
+        kwargs: those of :class:`~torchrl.objectives.DQNLoss`, except ``double_dqn``.
 
     Examples:
         >>> import torch
@@ -312,7 +312,7 @@ class DoubleDQNLoss(DirectLoss, DQNLoss):
     def direct_gradients(
         self, outputs: list[list[Tensor]], tensordict: TensorDictBase, factor: Tensor | None
     ) -> tuple[list[list[Tensor]], dict[str, Tensor]]:
-        """As ``forward``, and the gradient of the values at s."""
+        """The loss of ``forward``, and its gradient with respect to the values at s."""
         keys, estimator = self.value_estimator.tensor_keys, self.value_estimator
         next_td = tensordict.get("next")
         (values, online_next), (target_next,) = outputs
@@ -350,10 +350,10 @@ class DoubleDQNLoss(DirectLoss, DQNLoss):
         return online, target_next.gather(-1, online_next.argmax(-1, keepdim=True))
 
 
-# TorchRL's loss has the right numbers for `steps_to_next_obs` of shape [B, 1] (with [B] it fails, silently if B equals
-# the number of atoms), and its own is the reference in our tests. But it computes the target on the host, whatever the
-# device: five copies and two `.item()` an update, each of which an accelerator has to stop for. It also clones the
-# batch, with its images. Keys, arguments and target parameters are inherited; only the computation is ours.
+# TorchRL's loss is correct for `steps_to_next_obs` of shape [B, 1] (with [B] it fails, silently if B equals the number
+# of atoms), and is the reference in our tests. But it computes the target on the host, whatever the device: five copies
+# and two `.item()` per update, each of which synchronises an accelerator. It also clones the batch, with its images.
+# Keys, arguments and target parameters are inherited; only the computation is ours.
 class CategoricalDQNLoss(DistributionalDQNLoss):
     r"""Double DQN on distributions of returns (C51, `Bellemare et al., 2017 <https://arxiv.org/abs/1707.06887>`_).
 
@@ -363,9 +363,9 @@ class CategoricalDQNLoss(DistributionalDQNLoss):
     .. math:: R + \gamma^m (1 - \text{terminated})\, z, \quad z \sim p_{\theta^-}(s_{t+m}, a^*),
 
     and the loss its cross-entropy with :math:`p_\theta(s_t, a_t)`, weighted by ``priority_weight`` if the batch has it.
-    R and m (``steps_to_next_obs``, ``[*, 1]``) are those of :func:`~torchrl_dceo.data.make_replay_buffer`. The same
-    numbers as TorchRL's :class:`~torchrl.objectives.DistributionalDQNLoss`, for any batch shape and without a visit to
-    the host.
+    R and m (``steps_to_next_obs``, ``[*, 1]``) are those of :func:`~torchrl_dceo.data.make_replay_buffer`. The
+    results are those of TorchRL's :class:`~torchrl.objectives.DistributionalDQNLoss`, for any batch shape and without
+    synchronisation with the host.
 
     Args:
         value_network (DistributionalQValueActor): writes log-probabilities ``[*, atoms, A]`` at ``action_value``, e.g.
@@ -466,7 +466,7 @@ class CategoricalDQNLoss(DistributionalDQNLoss):
         }
 
     def _torchrl(self, tensordict: TensorDictBase) -> TensorDict:
-        # Its projection knows one batch dimension, and it takes a single row's action for one that ends in that.
+        # It supports one batch dimension, and interprets an action of shape [1] as one with a last dimension.
         flat, key = tensordict.reshape(-1).copy(), self.tensor_keys.action
         if self.action_space == "categorical":
             flat.set(key, flat.get(key).reshape(-1, 1))

@@ -1,4 +1,4 @@
-"""Calling modules past their tensordict, and with other parameters than their own."""
+"""Calls of modules without a tensordict, and with other parameters."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
 def output_of(
     module: TensorDictModuleBase, tensordict: TensorDictBase, out_key: NestedKey
 ) -> Tensor:
-    """What ``module`` writes at ``out_key`` for the entries of ``tensordict``, which is left as it is.
+    """Returns what ``module`` writes at ``out_key``, and leaves ``tensordict`` unchanged.
 
-    A plain :class:`~tensordict.nn.TensorDictModule` with this one output is called past the tensordict: selecting,
-    dispatching and writing take some 60 µs, as much as a tenth of a pass through a small network.
+    A plain :class:`~tensordict.nn.TensorDictModule` with one output is called with tensors: selecting, dispatching and
+    writing take some 60 µs, as much as a tenth of a pass through a small network.
 
     Args:
         module (TensorDictModuleBase): any module with this out_key.
-        tensordict (TensorDictBase): holds the module's in_keys.
+        tensordict (TensorDictBase): contains the module's in_keys.
         out_key (NestedKey): one of the module's out_keys.
 
     Examples:
@@ -50,12 +50,12 @@ def output_of(
             output = module.module(*inputs)
             if isinstance(output, Tensor):
                 return output
-    # Not every entry is there, or the module returns a tuple or a dict: the module knows what to do or say.
+    # An entry is missing, or the module returns a tuple or a dict: the module handles these cases.
     return module(tensordict.select(*module.in_keys, strict=False))[out_key]
 
 
 def nested(parameters: TensorDictParams | TensorDictBase, *names: str) -> TensorDict | None:
-    """The parameters of a submodule, in a tenth of the time of ``parameters.get(names)``; ``None``: no plain ones."""
+    """The parameters of a submodule, in a tenth of the time of ``parameters.get(names)``; ``None`` if not plain."""
     inner: Any = parameters._param_td if isinstance(parameters, TensorDictParams) else parameters
     for name in names:
         if type(inner) is not TensorDict:
@@ -65,7 +65,7 @@ def nested(parameters: TensorDictParams | TensorDictBase, *names: str) -> Tensor
 
 
 def is_plain(module: TensorDictModuleBase) -> bool:
-    """Whether calling the module is nothing but reading tensors, calling its network and writing what it returns."""
+    """Whether a call of the module only reads tensors, calls its network and writes the outputs."""
     return (
         type(module).forward is TensorDictModule.forward
         and module.method is None
@@ -78,16 +78,16 @@ def is_plain(module: TensorDictModuleBase) -> bool:
 
 _Undo = list[tuple[dict[str, Any], str, Any]]
 Parameters: TypeAlias = TensorDictParams | TensorDictBase | dict[str, Any]
-_MOST_PLANS = 8  # a module: online and target parameters, those of copies that are gone
+_MOST_PLANS = 8  # per module: online and target parameters, and those of deleted copies
 
 
 class swapped:
-    """Puts ``parameters`` in place of the module's own while the context lasts.
+    """Replaces the module's own parameters by ``parameters`` within the context.
 
-    What ``parameters.to_module(module, preserve_module_state=False)`` does, in a twentieth of its time: 5 instead of
-    100 µs for the grid network, a fifth of a pass with a batch of 32. Which entry goes where is found out once for a
-    module and its ``TensorDictParams``. Modules with more than plain parameters and buffers (parametrizations, an
-    ``__setattr__`` of their own) are left to tensordict.
+    Equivalent to ``parameters.to_module(module, preserve_module_state=False)`` in a twentieth of its time: 5 instead of
+    100 µs for the grid network, a fifth of a pass with a batch of 32. The place of every entry is determined once for a
+    module and its ``TensorDictParams``. Modules with more than plain parameters and buffers (parametrizations, their
+    own ``__setattr__``) use tensordict's code.
 
     Args:
         module (nn.Module): the module, with any submodules.
@@ -114,7 +114,7 @@ class swapped:
         self._own: TensorDictBase | None = None
 
     def __enter__(self) -> None:
-        """Puts them in."""
+        """Swaps the parameters in."""
         module, parameters, undo = self._module, self._parameters, self._undo
         if is_fast():
             plan = _plan_of(module, parameters)
@@ -135,21 +135,21 @@ class swapped:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Puts the module's own back."""
+        """Restores the module's own parameters."""
         _restore(self._undo)
         if self._own is not None:
-            # Not left to tensordict's context, which does not restore them after an error.
+            # Without tensordict's context, which does not restore them after an error.
             self._own.to_module(self._module, preserve_module_state=False, return_swap=False)
 
 
 class _Plan:
-    """Where every entry of some parameters goes in a module, as long as both keep their structure.
+    """The place of every parameter in a module, valid while both keep their structure.
 
-    The entries themselves are read anew each time: they may be replaced, by a move to another device, say.
+    The tensors are read at every swap: they may be replaced, for example by a move to another device.
     """
 
     def __init__(self, module: nn.Module, parameters: TensorDictParams) -> None:
-        self.parameters = parameters  # kept, so that no other object gets its place in memory
+        self.parameters = parameters  # kept, so that its id is not reused
         self._root = parameters._param_td
         self._links: list[tuple[dict[str, Any], str, Any]] = []
         self._leaves: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
@@ -177,7 +177,7 @@ class _Plan:
         return True
 
     def holds(self, parameters: TensorDictParams) -> bool:
-        """Whether module and parameters are built as they were."""
+        """Whether module and parameters still have their structure."""
         return (
             self.parameters is parameters
             and parameters._param_td is self._root
@@ -187,7 +187,7 @@ class _Plan:
         )
 
     def swap(self, undo: _Undo) -> None:
-        """Swaps all parameters in and notes what they replaced."""
+        """Swaps all parameters in and records what they replaced."""
         for own, name, entries in self._leaves:
             value, before = entries[name], own[name]
             if value is not before:
@@ -199,9 +199,9 @@ _plans: WeakKeyDictionary[nn.Module, dict[int, _Plan]] = WeakKeyDictionary()
 
 
 def _plan_of(module: nn.Module, parameters: Parameters) -> _Plan | None:
-    """The plan for a module and its parameters, made once; ``None`` where there is none to be made."""
-    # Others come and go, and tell nothing about those that come next. A compiler would guard the table of all modules'
-    # plans, from which modules vanish while it does.
+    """The plan for a module and its parameters, made once; ``None`` where none is possible."""
+    # Parameters of other types are temporary. A compiler would guard the table of plans, from which deleted modules
+    # are removed.
     if type(parameters) is not TensorDictParams or torch.compiler.is_compiling():
         return None
     plans = _plans.get(module)
@@ -222,11 +222,11 @@ def _plan_of(module: nn.Module, parameters: Parameters) -> _Plan | None:
 def with_rows(
     parameters: TensorDictParams | TensorDictBase, rows: dict[tuple[str, ...], Tensor]
 ) -> dict[str, Any]:
-    """The parameters as nested dictionaries, some of them with only a few of their rows.
+    """The parameters as nested dictionaries, with only a few rows of some of them.
 
     Args:
         parameters (TensorDictBase): the parameters.
-        rows (dict): the rows that are kept of some entries, in their order.
+        rows (dict): the rows to keep of some entries, in this order.
 
     Examples:
         >>> import torch
@@ -253,7 +253,7 @@ def with_rows(
 
 
 def _swap(module: nn.Module, parameters: Parameters, undo: _Undo) -> bool:
-    """Swaps all parameters in and notes what they replaced; ``False``, perhaps half way, where that is not enough."""
+    """Swaps all parameters in and records what they replaced; ``False``, possibly half-way, for other modules."""
     if type(module).__setattr__ is not nn.Module.__setattr__:
         return False
     for name, value in parameters.items():

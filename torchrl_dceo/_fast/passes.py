@@ -1,8 +1,8 @@
-"""The passes of an update through all of its convolutional networks, forward and backward, without autograd.
+"""All forward and backward passes of an update through its convolutional networks, without autograd.
 
-An update with options runs five networks over three sets of images, some of them twice. Here the images are centred and
-their windows gathered once for all networks, every network runs once over all that it is shown, and the gradients of
-its parameters are computed by hand from those of its outputs, which the losses give in closed form. No graph is built.
+An update with options runs five networks on three sets of images, some of them twice. Here the images are centred and
+their windows gathered once for all networks, and every network runs once on all of its images. The losses give the
+gradients of its outputs in closed form, from which those of its parameters are computed without a graph.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ Entries: TypeAlias = dict[str, Any]
 
 
 class Form(NamedTuple):
-    """A convolutional network as its tensors: what a module with some parameters computes, and nothing else.
+    """A convolutional network as tensors: the computation of a module with some parameters.
 
     Attributes:
-        parameters (tuple of Tensor): weight and bias of each convolution, then of each linear layer; of a stack of
-            networks with the networks first.
+        parameters (tuple of Tensor): weight and bias of each convolution, then of each linear layer; for a stack
+            with the networks as first dimension.
         strides (tuple of int): of the convolutions.
         image (torch.Size): ``(channels, height, width)`` of one image, padded.
-        padding (tuple of int): what was added for that, as for :func:`torch.nn.functional.pad`.
-        centre (Tensor, optional): what is subtracted from an image.
-        scale (Tensor or float, optional): what that is multiplied with; ``None``: 1/255 for bytes.
-        stack (int): how many networks; 0 for one that is no stack.
+        padding (tuple of int): the padding of that image, as for :func:`torch.nn.functional.pad`.
+        centre (Tensor, optional): the tensor subtracted from an image.
+        scale (Tensor or float, optional): the factor of the centred image; ``None``: 1/255 for bytes.
+        stack (int): number of networks; 0 if it is not a stack.
         bf16 (bool): whether all layers but the last multiply in bf16.
     """
 
@@ -71,14 +71,14 @@ class Form(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A network and the images that a loss shows it.
+    """A network and its images in one loss.
 
     Attributes:
         form (Form): the network.
         images (tuple of Tensor): batches of images ``[B, C, H, W]``.
-        learned (int): how many of them, the first, have gradients.
-        options (tuple of int): the options that are meant, in their order; none: all.
-        rows (int): of the last layer, for each option; 0 where options have a network each.
+        learned (int): number of batches with gradients, the first ones.
+        options (tuple of int): the options computed, in this order; empty: all.
+        rows (int): rows of the last layer per option; 0 where options have a network each.
     """
 
     form: Form
@@ -92,14 +92,14 @@ Inputs: TypeAlias = tuple[tuple[Form, ...], tuple[Tensor, ...]]
 
 
 class DirectLoss:
-    """Mixin of a loss whose gradients with respect to the outputs of its networks are known in closed form."""
+    """Mixin for a loss whose gradients with respect to the outputs of its networks are known in closed form."""
 
     def direct_inputs(self, tensordict: TensorDictBase) -> Inputs | None:
-        """Its networks and the images that it shows them; ``None`` where only ``forward`` serves for this batch."""
+        """Its networks and their images; ``None`` if this batch needs ``forward``."""
         raise NotImplementedError
 
     def direct_passes(self, inputs: Inputs) -> list[Pass]:
-        """Which of them see which."""
+        """The passes: which networks run on which images."""
         raise NotImplementedError
 
     def direct_gradients(
@@ -108,18 +108,18 @@ class DirectLoss:
         """The gradients of the loss, and what ``forward`` returns.
 
         Args:
-            outputs (list): of each pass, for each of its images: ``[B, out]``, or ``[B, k, out]`` for a stack.
+            outputs (list): for each pass and each of its images: ``[B, out]``, or ``[B, k, out]`` for a stack.
             tensordict (TensorDictBase): the batch.
-            factor (Tensor, optional): what the loss is multiplied with.
+            factor (Tensor, optional): a factor of the loss.
 
         Returns:
-            tuple: of each pass the gradients of its learned outputs, and the entries of the loss's output.
+            tuple: the gradients of each pass's learned outputs, and the entries of the loss's output.
         """
         raise NotImplementedError
 
 
 def _is_unhooked(module: nn.Module) -> bool:
-    """Whether nobody looks on while the module runs."""
+    """Whether the module has no hooks."""
     return not (
         module._forward_hooks
         or module._forward_pre_hooks
@@ -129,7 +129,7 @@ def _is_unhooked(module: nn.Module) -> bool:
 
 
 def form_of(module: nn.Module, parameters: TensorDictParams | TensorDictBase | None) -> Form | None:
-    """The network of a module that declares its form (``fused_form``), with the parameters given.
+    """The form of a module that has a method ``fused_form``, with the given parameters.
 
     Examples:
         >>> import torch
@@ -146,7 +146,7 @@ def form_of(module: nn.Module, parameters: TensorDictParams | TensorDictBase | N
 
 
 def inner_form(module: nn.Module, name: str, entries: Entries) -> Form | None:
-    """The form of a child, whose parameters are under its name."""
+    """The form of a child module, whose parameters are stored under its name."""
     child, inner = module._modules.get(name), entries.get(name)
     if child is None or type(inner) is not TensorDict:
         return None
@@ -154,7 +154,7 @@ def inner_form(module: nn.Module, name: str, entries: Entries) -> Form | None:
 
 
 class _Network:
-    """One network in an update: all images that it is shown, and those from which it learns."""
+    """One network in an update: all of its images, and those with gradients."""
 
     __slots__ = (
         "form",
@@ -175,7 +175,7 @@ class _Network:
         count = 2 * len(form.strides)
         kernels = tuple(weight.shape for weight in parameters[:count:2])
         self.geometry: Geometry = geometry_of(form.image, kernels, form.strides)
-        self.shown: dict[int, int] = {}  # images, by their place among all; the learned first
+        self.shown: dict[int, int] = {}  # indices of its images
         self.learned: set[int] = set()
         self.places: dict[int, tuple[int, int]] = {}  # their rows in the output
         self.gradients: dict[int, Tensor] = {}
@@ -188,10 +188,10 @@ class Passes:
     """All passes of an update.
 
     Args:
-        passes (sequence of Pass): those of all losses; networks and images that occur several times run once.
+        passes (sequence of Pass): those of all losses; repeated networks and images run once.
 
     Attributes:
-        outputs (list): of each pass, the output for each of its images.
+        outputs (list): for each pass, the output for each of its images.
 
     Examples:
         >>> import torch
@@ -311,14 +311,14 @@ class Passes:
 
     @torch.no_grad()
     def backward(self, gradients: Sequence[Sequence[Tensor]]) -> dict[int, list[Tensor]]:
-        """Leaves the gradients of all parameters that learn in their ``grad``.
+        """Writes the gradients of all trained parameters into their ``grad``.
 
         Args:
-            gradients (sequence): of each pass, those of its learned outputs.
+            gradients (sequence): for each pass, those of its learned outputs.
 
         Returns:
-            dict: instead of that for stacks of which some networks learn: by the ``id`` of the parameter, the
-            gradients of theirs, in the order of the pass's options.
+            dict: for stacks of which only some networks are trained, their gradients instead, by the ``id`` of the
+            parameter and in the order of the pass's options.
         """
         for each, given, networks, indices in zip(
             self._passes, gradients, self._of, self._shown, strict=True
@@ -346,7 +346,7 @@ def _backward(network: _Network) -> list[Tensor]:
     gradient = torch.cat(parts) if len(parts) > 1 else parts[0]
     saved, total = network.saved, network.output.shape[0]
     if end - begin < total:
-        # Convolutions leave windows, matrix and output, linear layers input and weight.
+        # Convolutions save windows, matrix and output, linear layers input and weight.
         convolved = 3 * len(network.geometry.windows)
         of_weights = [
             i % 3 == 1 if i < convolved else (i - convolved) % 2 == 1 for i in range(len(saved))
@@ -364,7 +364,7 @@ def _rows_of(tensor: Tensor, begin: int, end: int, total: int) -> Tensor:
 
 
 def _leave(each: Pass, gradients: list[list[Tensor]]) -> dict[int, list[Tensor]]:
-    """Into ``grad``, or into what is returned where only some networks of a stack learn."""
+    """Writes gradients into ``grad``; returns them where only some networks of a stack are trained."""
     form, options = each.form, each.options
     if form.stack:
         columns = [list(column) for column in zip(*gradients, strict=True)]
@@ -394,7 +394,7 @@ def _head_rows(head: Sequence[Tensor], each: Pass) -> list[Tensor]:
 def _gathered(
     network: _Network, images: Tensor, known: list[tuple[Form, Geometry, Tensor]]
 ) -> Tensor:
-    """The first windows of all images, minus the network's mean image; those of another network where they agree."""
+    """The first windows of all images, minus the network's mean image; shared with other networks where equal."""
     form, geometry = network.form, network.geometry
     first = geometry.windows[0].first
     for other, its_geometry, columns in known:
@@ -429,7 +429,7 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
         return one is other
     if one is other:
         return True
-    # Compared again when something has been written into either, and not at every update.
+    # Compared again only after either tensor was written to, not at every update.
     key, versions = (id(one), id(other)), (one._version, other._version)
     known = _compared.get(key)
     if known is None or known[0] is not one or known[1] is not other or known[2] != versions:
@@ -440,7 +440,7 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def _together(order: Sequence[int], members: set[int]) -> bool:
-    """Whether the members follow each other in an order."""
+    """Whether the members are adjacent in an order."""
     places = [place for place, index in enumerate(order) if index in members]
     return not places or places[-1] - places[0] + 1 == len(places)
 
@@ -449,7 +449,7 @@ def _together(order: Sequence[int], members: set[int]) -> bool:
 def _order(
     count: int, signature: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 ) -> tuple[int, ...]:
-    """The order of images in which most networks find theirs, and those that they learn from, side by side."""
+    """The order of images in which most networks have their images, and those with gradients, adjacent."""
     if count > 6:
         return tuple(range(count))
 
@@ -463,7 +463,7 @@ def _order(
 
 
 def checked_inputs(forms: Sequence[Form | None], images: Sequence[Tensor]) -> Inputs | None:
-    """Networks and images, if the one can be run on the other here."""
+    """Networks and images, if these networks can run on these images."""
     first, found = images[0], []
     if first.ndim != 4 or first.requires_grad or not len(first):
         return None
@@ -491,7 +491,7 @@ _inherits: dict[tuple[Any, ...], bool] = {}
 
 
 def inherits(kind: type, base: type, *methods: str) -> bool:
-    """Whether a class has the methods of a base class, which TorchRL may have wrapped in each of the two."""
+    """Whether a class has the methods of a base class, even if TorchRL has wrapped them in either class."""
     key = (kind, base, methods)
     known = _inherits.get(key)
     if known is None:
@@ -503,7 +503,7 @@ def inherits(kind: type, base: type, *methods: str) -> bool:
 
 
 def is_masked(loss: LossModule, tensordict: TensorDictBase) -> bool:
-    """Whether the batch holds a mask of valid steps that the loss would look for."""
+    """Whether the batch contains a mask of valid steps that the loss would use."""
     held = tensordict.keys()
     return any(
         (key if isinstance(key, str) else key[0]) in held and tensordict.get(key, None) is not None
@@ -512,7 +512,7 @@ def is_masked(loss: LossModule, tensordict: TensorDictBase) -> bool:
 
 
 def is_possible() -> bool:
-    """Whether updates may leave out autograd now: nobody traces, transforms or casts what runs."""
+    """Whether updates may skip autograd now: no tracing, function transform or autocast is active."""
     return (
         is_fast()
         and torch.is_grad_enabled()

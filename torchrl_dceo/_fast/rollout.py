@@ -1,4 +1,4 @@
-"""Steps of environments in this process, past the collector: the same transitions with less around them."""
+"""Environment steps in this process without the collector's overhead: the same transitions."""
 
 from __future__ import annotations
 
@@ -29,26 +29,24 @@ _SILENT = (InitTracker, RewardSum, TensorDictPrimer)
 
 
 class CompleteSteps:
-    """Mixin of an environment whose ``_step`` returns every entry of its specs, in their shapes and dtypes.
+    """Mixin for an environment whose ``_step`` returns every entry of its specs, in their shapes and dtypes.
 
-    Where one of its flags is true, ``done`` is.
-
-    What :meth:`torchrl.envs.EnvBase.step` does around such a step (completing flags, checking rewards) changes
-    nothing, and may be left out.
+    ``done`` is true wherever another of its flags is. What :meth:`torchrl.envs.EnvBase.step` does around such a step
+    (completing flags, checking rewards) changes nothing and may be skipped.
     """
 
 
 class DirectRollout:
-    """The batches of a TorchRL :class:`~torchrl.collectors.Collector`, made without its bookkeeping.
+    """Collects the batches of a TorchRL :class:`~torchrl.collectors.Collector` without its bookkeeping.
 
-    The same entries with the same values and the same random draws, in a third of the time for one small environment.
-    Where an episode ends TorchRL resets, in its own way; what is shortened is the step in which nothing ends. The
-    collector keeps its carrier, the step that is about to be taken, so that it can take over at any time. Time is not a
-    name of a batch's last dimension, as it is with TorchRL's.
+    Entries, values and random draws are the same, in a third of the time for one small environment. Only steps in which
+    no episode ends are shortened; after the others TorchRL resets. The collector's carrier, the input of the next step,
+    is kept up to date, so that the collector can continue at any time. Unlike TorchRL's, a batch does not name its last
+    dimension ``time``.
 
     Args:
-        collector (Collector): with its environment and policy in this process, on one device, and nothing else to do:
-            no replay buffer, hooks or trajectory numbers.
+        collector (Collector): with its environment and policy in this process, on one device, without replay buffer,
+            hooks or trajectory numbers.
 
     Examples:
         >>> from torchrl.collectors import Collector
@@ -73,13 +71,13 @@ class DirectRollout:
         self._transforms = [_stepper(transform) for transform in _chain(env)]
         self._left_out = {"next", "_reset", *env.done_keys, *env.reward_keys}
         self._rewards = set(env.reward_keys)
-        # Others than these may set a flag and not ``done``.
+        # Other transforms may set a flag and not ``done``.
         silent = all(type(transform) in _SILENT for transform in _chain(env))
         self._flags: list[Any] = ["done"] if silent else env.done_keys
 
     @torch.no_grad()
     def __call__(self) -> TensorDict:
-        """The next batch of steps, ``[*E, T]``."""
+        """Collects the next batch of steps, ``[*E, T]``."""
         collector, steps = self._collector, []
         policy = collector._wrapped_policy
         with set_exploration_type(collector.exploration_type):
@@ -99,13 +97,13 @@ class DirectRollout:
         return _stacked(steps, len(self._env.batch_size))
 
     def _step(self, carrier: TensorDict) -> TensorDictBase:
-        """Steps the environment: writes ``next`` into the carrier, and returns the carrier of the step to come."""
+        """Steps the environment: writes ``next`` into the carrier, and returns the next carrier."""
         root: Entries = carrier._tensordict
         following = self._base._step(carrier)
         entries: Entries = following._tensordict
         preset = root.get("next")
         if preset is not None:
-            # The policy has set entries of the next step, e.g. the option that continues.
+            # The policy has written entries of the next step, e.g. the active option.
             for key, value in preset.items():
                 entries.setdefault(key, value)
         for step in self._transforms:
@@ -118,14 +116,14 @@ class DirectRollout:
         }
         onward.update((key, value) for key, value in entries.items() if key not in self._rewards)
         state = TensorDict._new_unsafe(onward, batch_size=carrier.batch_size, device=carrier.device)
-        # Any of the flags, as in TorchRL: it looks at all of them again if there is one.
+        # Any of the flags, as in TorchRL, which checks all of them again if one is true.
         if any(bool(entries[key].any()) for key in self._flags):
             return self._env.maybe_reset(state)
         return state
 
 
 def reason_against(env: EnvBase) -> str | None:
-    """Why an environment's steps need all that TorchRL does, or ``None`` if they do not.
+    """The reason why an environment needs TorchRL's own steps, or ``None`` if it does not.
 
     Examples:
         >>> from torchrl.envs import GymEnv
@@ -146,7 +144,7 @@ def reason_against(env: EnvBase) -> str | None:
         return "it is not on the CPU"
     for transform in _chain(env):
         kind = type(transform)
-        # Those that change what goes into the environment, or what comes after the step.
+        # Transforms that change the input of the environment, or run after the step.
         if kind._inv_call is not Transform._inv_call or transform.in_keys_inv:
             return f"{kind.__name__} changes the input of a step"
         if kind.inv is not Transform.inv or kind._post_step_mdp_hooks is not (
@@ -161,7 +159,7 @@ def _chain(env: TransformedEnv) -> list[Transform]:
 
 
 def _stepper(transform: Transform) -> Callable[[TensorDict, TensorDict], object]:
-    """What a transform does in a step: its own method, or the same on the entries themselves."""
+    """The step of a transform: its own method, or the same on the dictionary of entries."""
     if type(transform) is InitTracker:
         shapes = dict.fromkeys(transform.init_keys, transform.parent.full_done_spec["done"].shape)
 
@@ -183,7 +181,7 @@ def _stepper(transform: Transform) -> Callable[[TensorDict, TensorDict], object]
                 entries[out_key] = root.get(out_key, 0.0) + entries[key]
 
         return add
-    # A subclass may have a step of its own.
+    # A subclass may override the step.
     if type(transform) is TensorDictPrimer:
         primed = list(transform.primers.keys(True, True))
         if all(isinstance(key, str) for key in primed):
@@ -205,7 +203,7 @@ def _stepper(transform: Transform) -> Callable[[TensorDict, TensorDict], object]
 
 
 def _stacked(steps: list[TensorDict], dim: int) -> TensorDict:
-    """The steps along a new last dimension, without the private entries."""
+    """Stacks the steps along a new last dimension, without the private entries."""
     size = torch.Size((*steps[0].batch_size, len(steps)))
     entries: Entries = {}
     columns = [step._tensordict for step in steps]

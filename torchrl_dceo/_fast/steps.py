@@ -1,4 +1,4 @@
-"""Steps of optimizers and target networks without their bookkeeping, and Adam for some of the options."""
+"""Steps of optimizers and target networks with less overhead, and Adam for a subset of the options."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class TrainedRows(NamedTuple):
 
     Attributes:
         parameter (nn.Parameter): has a block of ``rows`` rows for each option, one after the other.
-        rows (int): the rows of one option.
+        rows (int): number of rows per option.
         options (tuple of int): the options trained.
-        gradients (list of Tensor, optional): theirs, one for each; otherwise they are in the parameter's ``grad``.
+        gradients (list of Tensor, optional): their gradients, one per option; otherwise those are in the
+            parameter's ``grad``.
     """
 
     parameter: nn.Parameter
@@ -39,8 +40,8 @@ class TrainedRows(NamedTuple):
 class DirectSoftUpdate(SoftUpdate):
     """TorchRL's :class:`~torchrl.objectives.SoftUpdate` on two flat lists of tensors.
 
-    The same numbers to the last bit. TorchRL walks through the trees of online and target parameters twice at every
-    step, 300 µs for a small network, where moving the numbers takes 15.
+    The results are the same to the last bit. TorchRL traverses the trees of online and target parameters twice per
+    step, 300 µs for a small network, where the arithmetic takes 15.
 
     Args:
         args, kwargs: those of :class:`~torchrl.objectives.SoftUpdate`.
@@ -71,7 +72,7 @@ class DirectSoftUpdate(SoftUpdate):
             return
         sources, targets = self._sources, self._targets
         gathered = self._gathered
-        # TorchRL replaces both by other objects when they are initialized again.
+        # TorchRL replaces both objects when they are initialized again.
         if gathered is None or gathered[0] is not sources or gathered[1] is not targets:
             pairs = [
                 (targets.get((f"target_{name}", *path)), value)
@@ -86,7 +87,7 @@ class DirectSoftUpdate(SoftUpdate):
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """What torch.optim makes of a class's ``step`` when its first object is built, unless it has done so already."""
+    """Wraps a class's ``step`` as torch.optim does for its first object, unless it is already wrapped."""
     if getattr(step, "hooked", False):
         return step
     return torch.optim.Optimizer.profile_hook_step(step)
@@ -96,7 +97,7 @@ _usual_step = _with_hooks(torch.optim.Adam.step)
 
 
 def _fused_step(group: dict[str, Any], lists: tuple[list[Tensor], ...]) -> None:
-    """Adam's kernel on parameters, gradients, moments and counts of steps that are counted already."""
+    """Adam's kernel on parameters, gradients, moments and step counts that are already incremented."""
     params, grads, firsts, seconds, steps = lists
     beta1, beta2 = group["betas"]
     torch._fused_adam_(
@@ -119,7 +120,7 @@ def _fused_step(group: dict[str, Any], lists: tuple[list[Tensor], ...]) -> None:
 
 
 def _is_plain(group: dict[str, Any]) -> bool:
-    """Whether the kernel alone makes the step of a group."""
+    """Whether the kernel alone computes a group's step."""
     return (
         group["fused"]
         and not (group["amsgrad"] or group["differentiable"] or group["decoupled_weight_decay"])
@@ -128,12 +129,12 @@ def _is_plain(group: dict[str, Any]) -> bool:
 
 
 class DirectAdam(torch.optim.Adam):
-    """A fused :class:`torch.optim.Adam` without the bookkeeping around its one kernel.
+    """A fused :class:`torch.optim.Adam` without the bookkeeping around its kernel.
 
-    The same numbers to the last bit, and the same state. Checks and profiler marks take a third of a step on small
-    networks. Whatever is not plain (hooks, ``amsgrad``, a closure, moments that do not exist yet) goes the usual way.
-    The kernel keeps its count of steps beside the parameters and looks at nothing on the host, so that a step can be
-    traced by :func:`torch.compile` and captured in a CUDA graph, ``capturable`` or not, once the moments exist.
+    Results and state are the same to the last bit. Checks and profiler marks take a third of a step on small networks.
+    In all other cases (hooks, ``amsgrad``, a closure, moments that do not exist yet) torch's own step runs. The kernel
+    keeps its step counts on the device of the parameters and reads nothing on the host, so that a step can be traced by
+    :func:`torch.compile` and captured in a CUDA graph, ``capturable`` or not, once the moments exist.
 
     Args:
         args, kwargs: those of :class:`torch.optim.Adam`.
@@ -150,12 +151,12 @@ class DirectAdam(torch.optim.Adam):
         tensor([0.8000, 0.8000])
     """
 
-    # By the number of the group: its counts of steps and the tensor that holds them. Made by the first step, because a
-    # copied optimizer has only its groups and its state.
+    # By the index of the group: its step counts and the tensor of which they are views. Created by the first step,
+    # because a copied optimizer has only its groups and its state.
     _counts: dict[int, tuple[list[Tensor], Tensor]] | None = None
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Takes one step with the gradients that are there."""
+        """Updates every parameter that has a gradient."""
         gathered = None if closure is not None or not is_fast() else self._gather()
         if gathered is None:
             return _usual_step(self, closure)
@@ -170,11 +171,11 @@ class DirectAdam(torch.optim.Adam):
                 _fused_step(group, (params, grads, firsts, seconds, steps))
         return None
 
-    # Said to be wrapped already, so that torch.optim does not: hooks are looked for below.
+    # Marked as wrapped, so that torch.optim does not wrap it: hooks are checked below.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _joined(self, index: int, params: list[Tensor], steps: list[Tensor]) -> Tensor:
-        """The step counts of a group as views of one tensor, so that one addition moves all of them."""
+        """The step counts of a group as views of one tensor, so that one addition increments all of them."""
         if self._counts is None:
             self._counts = {}
         known = self._counts.get(index)
@@ -188,7 +189,7 @@ class DirectAdam(torch.optim.Adam):
         return counts
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients."""
+        """Removes the gradients."""
         if not (set_to_none and is_fast()):
             super().zero_grad(set_to_none)
             return
@@ -197,7 +198,7 @@ class DirectAdam(torch.optim.Adam):
                 parameter.grad = None
 
     def _gather(self) -> list[tuple[dict[str, Any], tuple[list[Tensor], ...]]] | None:
-        """The tensors of every group, or ``None`` where this step is not a plain one."""
+        """The tensors of every group, or ``None`` if this step is not plain."""
         if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
             return None
         state, gathered = self.state, []
@@ -228,13 +229,13 @@ class DirectAdam(torch.optim.Adam):
 
 
 class OptionAdam(DirectAdam):
-    """Adam in which every option has moments and a count of steps of its own.
+    """Adam with separate moments and step counts for every option.
 
-    With ``options_per_update=k`` an update trains k options. The gradients of the others are 0, but the momentum of
-    :class:`torch.optim.Adam` would move them all the same, its moments would fade, and the count that corrects their
-    bias would be that of all updates. Here the rows of the parameters that belong to other options, and their moments,
-    stay as they are to the bit: each option learns as with an optimizer of its own. An update costs as much as its k
-    options. All other parameters are moved as by :class:`DirectAdam`.
+    With ``options_per_update=k`` an update trains k options. The gradients of the others are 0, but
+    :class:`torch.optim.Adam` would still move them by their momentum, decay their moments, and correct their bias by
+    the count of all updates. Here the rows of the parameters that belong to other options, and their moments, do not
+    change: each option learns as with its own optimizer, and an update costs as much as its k options. All other
+    parameters are updated as by :class:`DirectAdam`.
 
     Args:
         args, kwargs: those of :class:`torch.optim.Adam`, without ``amsgrad``.
@@ -262,16 +263,16 @@ class OptionAdam(DirectAdam):
         *,
         trained: Sequence[TrainedRows] = (),
     ) -> Any:
-        """Moves every parameter that has a gradient.
+        """Updates every parameter that has a gradient.
 
         Args:
             closure (callable, optional): as in :class:`torch.optim.Adam`.
 
         Keyword Args:
-            trained (sequence of TrainedRows): parameters of which only some rows move; see
+            trained (sequence of TrainedRows): parameters of which only some rows are updated; see
                 :meth:`~torchrl_dceo.objectives.OptionDQNLoss.trained_rows`.
         """
-        # Without a gradient Adam passes them over.
+        # Adam skips parameters without a gradient.
         gradients = {id(rows.parameter): rows.parameter.grad for rows in trained}
         for rows in trained:
             rows.parameter.grad = None
@@ -298,7 +299,7 @@ class OptionAdam(DirectAdam):
             count = parameter.shape[0] // rows
             state = self._state_of(parameter, count)
             wholes = (parameter.detach(), state["exp_avg"], state["exp_avg_sq"])
-            # Views: what Adam writes is written where it belongs.
+            # Views: Adam writes into the parameters and moments themselves.
             if rows == 1 and gradients is not None:
                 blocks = [[whole[option] for option in options] for whole in wholes]
                 own = gradients
@@ -349,6 +350,6 @@ class OptionAdam(DirectAdam):
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         elif state["step"].ndim == 0:
-            # All options were trained until now.
+            # All options were trained so far.
             state["step"] = state["step"].expand(count).clone()
         return state
