@@ -1,4 +1,4 @@
-"""What the benchmarks that compare contenders share: turns, medians with quartiles, ratios within a round."""
+"""Shared by the benchmarks that compare contenders: turns, medians with quartiles, ratios within a round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Contenders = Mapping[str, Callable[[int], object]]
 
 
 def cpu_seconds(function: Callable[[int], object], repeats: int) -> float:
-    """CPU seconds of one repeat: with one thread equal to wall time, less what other processes take."""
+    """CPU seconds of one repeat: with one thread, wall time without that of other processes."""
     start = time.process_time()
     function(repeats)
     return (time.process_time() - start) / repeats
@@ -21,15 +21,15 @@ def cpu_seconds(function: Callable[[int], object], repeats: int) -> float:
 def interleaved(
     contenders: Contenders, rounds: int, repeats: int, *, warm_up: int = 2
 ) -> dict[str, list[float]]:
-    """Seconds of one repeat, a value per round, of contenders that take turns.
+    """Seconds of one repeat, one value per round, of alternating contenders.
 
-    A machine that is slow for a while is slow for all of them; the first goes last in the next round.
+    A temporary slowdown of the machine affects all of them; the first is the last in the next round.
 
     Args:
-        contenders (mapping of str to callable): ``contender(repeats)`` does its work so many times and returns when
-            it is done.
+        contenders (mapping of str to callable): ``contender(repeats)`` repeats its work and returns when it is
+            finished.
         rounds (int): turns of every contender.
-        repeats (int): of the work in a turn.
+        repeats (int): repeats per turn.
 
     Keyword Args:
         warm_up (int, optional): repeats before the first turn, not timed.
@@ -54,7 +54,7 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 
 
 def ratios(above: list[float], below: list[float]) -> list[float]:
-    """The ratio of every round."""
+    """The ratio in every round."""
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
@@ -65,14 +65,14 @@ def shown(values: list[float], scale: float = 1.0, digits: int = 2) -> str:
 
 
 def recipe_rate(overrides: Sequence[str], frames: int, *, warm_up: int = 400) -> float:
-    """Frames a second of processor time of the command ``dceo train`` with these words, while it learns.
+    """Frames per second of CPU time of ``dceo train`` with these overrides, while it learns.
 
     Args:
         overrides (sequence of str): such as ``["env=miniworld_four_rooms", "agent=dceo"]``.
-        frames (int): with updates, that are timed.
+        frames (int): timed frames, with updates.
 
     Keyword Args:
-        warm_up (int, optional): frames before the first update, and again before the clock starts.
+        warm_up (int, optional): frames before the first update, and again before timing starts.
     """
     from torchrl_dceo.cli.config import compose
     from torchrl_dceo.cli.train import build
@@ -90,7 +90,7 @@ def recipe_rate(overrides: Sequence[str], frames: int, *, warm_up: int = 400) ->
             take(*batch)  # type: ignore[arg-type]
 
         trainer._take = taken  # type: ignore[method-assign]
-        # Without its last evaluation, checkpoint and row, which are no part of the loop.
+        # Without the last evaluation, checkpoint and row, which are not part of the loop.
         trainer._report = lambda bar: None  # type: ignore[method-assign]
         trainer._evaluate_end = lambda: None  # type: ignore[method-assign]
         trainer.run()

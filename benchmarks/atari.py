@@ -1,15 +1,15 @@
-"""Speed of ``rainbow_dceo`` on Montezuma's Revenge: agent steps a second on one core, and where the time goes.
+"""Speed of ``rainbow_dceo`` on Montezuma's Revenge: agent steps per second on one core, and the time of each part.
 
     python benchmarks/atari.py [--steps 400] [--turns 10]
 
-One update per 4 steps, batch 32, five options, f in 20 dimensions, as in ``recipes/montezuma.py``. Then the updates
-one by one: the main learner's, the Laplacian's (64 images), the options' with their rewards; and all three as the
-agent makes them, in one backward pass and one optimizer's step.
+One update per 4 steps, batch 32, five options, f in 20 dimensions, as in ``recipes/montezuma.py``. Then each
+update alone: the main learner's, the Laplacian's (64 images), the options' with their rewards; and all three as in the
+agent, with one backward pass and one optimizer step.
 
-The reference, measured in the same run: what the same networks cost when nothing else is done, that is the passes
-through them that an update cannot do without, on torch's own layers.
+The reference, measured in the same run: the passes through the same networks that an update needs, on torch's own
+layers.
 
-Time is the process's own CPU time: on one thread it equals wall time, less what other processes take.
+Times are CPU times of the process: with one thread, wall time without that of other processes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def make_trainer(steps: int, starts: int) -> Trainer:
 
 
 def loop(steps: int) -> Trainer:
-    """The whole loop, from the moment at which learning starts."""
+    """The whole loop, from the start of learning."""
     starts, clock = 200, Clock()
     trainer = make_trainer(steps, starts)
     trainer.agent.update = clock.timed("updates", trainer.agent.update)
@@ -107,7 +107,7 @@ def loop(steps: int) -> Trainer:
     print(f"one update per 4 steps: {rate:.1f} steps/s")
     for name, seconds in parts.items():
         print(
-            f"  {name:42s} {100 * seconds / total:5.1f} %  {1e3 * seconds / steps:6.2f} ms a step"
+            f"  {name:42s} {100 * seconds / total:5.1f} %  {1e3 * seconds / steps:6.2f} ms per step"
         )
     share = parts["sampling"] / parts["updates"]
     print(f"  sampling / update {100 * share:.1f} % (aim: below 5 %)")
@@ -121,7 +121,7 @@ def cpu_ms(function: Callable[[], object]) -> float:
 
 
 def bare_passes() -> Callable[[], None]:
-    """Forward and backward of every network, with a loss that is a sum: no heads' softmax, no targets, no optimizer."""
+    """Forward and backward passes of every network with a sum as loss: no softmax, targets or optimizer."""
 
     def network(outputs: int) -> nn.Module:
         net = nature_net((4, 84, 84), outputs)
@@ -150,7 +150,7 @@ def bare_passes() -> Callable[[], None]:
 
 
 def updates(trainer: Trainer, turns: int) -> None:
-    """Each update by itself and all together, in turns."""
+    """Each update alone and all together, in turns."""
     agent, replay = trainer.agent, trainer.replay
     contenders: dict[str, Callable[[], object]] = {}
     for name, objectives in PARTS.items():
@@ -165,7 +165,7 @@ def updates(trainer: Trainer, turns: int) -> None:
     for _ in range(turns):
         for name, function in contenders.items():
             times[name].append(cpu_ms(function))
-    print("updates by themselves, sampling included, each with an optimizer's step:")
+    print("updates alone, sampling included, each with an optimizer step:")
     medians = {name: statistics.median(values) for name, values in times.items()}
     for name, value in medians.items():
         print(f"  {name:42s} {value:7.1f} ms")

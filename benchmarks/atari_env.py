@@ -1,13 +1,13 @@
-"""Agent steps a second of Atari's environments, as shares of what the emulator alone makes in the same run.
+"""Agent steps per second of the Atari environments, relative to the bare emulator in the same run.
 
-- The emulator: four frames a step with random actions, nothing seen.
-- ``Console``: the same with sticky actions, the grey screen of two frames and their maximum.
-- ``AtariEnv``: with the small picture, the stack, memory, and TorchRL around it.
+- The emulator: four frames per step, without observations.
+- ``Console``: the same with sticky actions, the grey screens of two frames and their maximum.
+- ``AtariEnv``: with the resized image, the stack, memory, and TorchRL.
 - ``make_env``: with the transforms of the recipes (first step of an episode, return, clipping, counts of rooms).
 - ALE's vector environment in one thread: bare, and as ``AtariVectorEnv``.
 
-All times are CPU times of this process (of all its threads), in turns, and the share is the median over the turns: what
-else runs on the machine then hardly matters.
+Times are CPU times of this process (all threads), in turns, and the share is the median over the turns, so that other
+processes hardly matter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Measure = Callable[[], float]
 
 
 def timed(step: Callable[[int], None], steps: int, games: int = 1) -> Measure:
-    """Agent steps of all games together, in a second of processor time."""
+    """Agent steps of all games together, per second of CPU time."""
 
     def run() -> float:
         begin = time.process_time()

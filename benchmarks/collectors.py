@@ -1,8 +1,8 @@
-"""Frames per second by who collects: this process, worker processes, Ray actors; as ratios to this process.
+"""Frames per second when collecting in this process, in worker processes or in Ray actors, as ratios to the first.
 
-Each runs online DCEO on Nine Rooms, with updates as in the recipe, and once more without any, where collecting is all
-there is to do. The start of the workers is not counted. On small grids workers do not pay: a step of eight environments
-takes this process less time than the way to another one and back.
+Each runs online DCEO on Nine Rooms, with updates as in the recipe and without updates. The start of the workers is not
+timed. On small grids workers do not pay off: a step of eight environments takes less time than the communication with
+another process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def frames_per_second(kind: str, frames: int, workers: int, learning: bool) -> f
 
     trainer._take = timed  # type: ignore[method-assign]
     trainer.run()
-    # From the first fifth on: what starts only once is behind.
+    # Without the first fifth, which includes the start.
     (begin, before), (end, after) = marks[len(marks) // 5], marks[-1]
     return (after - before) / (end - begin)
 

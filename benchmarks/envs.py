@@ -1,14 +1,14 @@
-"""Speed of the environments, as ratios of references that are measured in the same run.
+"""Speed of the environments, as ratios to references measured in the same run.
 
 - ``GridWorldEnv`` (Nine Rooms, pixels) at batch 1 and 64 against its MiniGrid twin under TorchRL, in a loop of given
   actions and ``step_and_maybe_reset``. Targets: 2x and 50x.
-- The same two through a ``Collector`` with a random policy. At batch 1 three quarters of the time are then the
-  Collector's and the policy's own, which both pay: there the gain is small (no target).
+- The same two through a ``Collector`` with a random policy. At batch 1 the Collector and the
+  policy take three quarters of the time in both, so that the gain is small (no target).
 - MiniGrid environments with cached tiles against MiniGrid's own ``RGBImgObsWrapper``, both with tiles of
   8 x 8 pixels. Target: 10x.
 
-All times are CPU times of this process, in turns of ours and the reference, and the ratio is the median over the
-turns: what else runs on the machine then hardly matters.
+Times are CPU times of this process, in turns of ours and the reference, and the ratio is the median over the turns, so
+that other processes hardly matter.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def collector(env: EnvBase, steps: int) -> Callable[[], float]:
 
 
 def gym_loop(env: gym.Env, steps: int) -> Callable[[], float]:
-    """Frames per second of a gymnasium environment by itself."""
+    """Frames per second of a bare gymnasium environment."""
     env.reset(seed=0)
     actions = torch.randint(4, (steps,), generator=torch.Generator().manual_seed(0)).tolist()
 

@@ -1,8 +1,8 @@
-"""The two estimators of orthogonality at equal forward passes: variance of the gradient, as a ratio.
+"""Variance of the gradient with the two estimators of orthogonality at equal forward passes, as a ratio.
 
-At three representations f on GridRoom16 (the network nearly as initialised, half-way, and trained) the gradient with
-respect to the network is taken for many batches of each size. Printed: the variance of the "split" gradient over that
-of "pairs", summed over all parameters. Each batch costs both the same: every state and every successor encoded once.
+For three representations f on GridRoom16 (almost untrained, half-way, trained) the gradient with respect to the network
+is computed for many batches of each size. Prints the variance of the "split" gradient over that of "pairs", summed over
+all parameters. Both encode every state and every successor of a batch once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def gradient_variance(loss, pairs: Pairs, size: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--updates", type=int, nargs="+", default=[1, 300, 1500], help="before f is measured"
+        "--updates", type=int, nargs="+", default=[1, 300, 1500], help="of f before it is measured"
     )
     parser.add_argument("--samples", type=int, default=100_000, help="pairs of states")
     arguments = parser.parse_args()

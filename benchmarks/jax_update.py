@@ -1,14 +1,14 @@
 """Speed of one full DCEO update against the same update as one jitted JAX function, measured in the same run.
 
-Both do all of it: main learner (n-step Double DQN), N = 10 options, generalized Laplacian with d = 20, one Adam over
-everything, soft targets; 3x19x19 images, the paper's grid network. The options share a trunk, or have a network each,
-of which all, three or one learn in an update. Nothing is left out of the JAX function and nothing put in its way: one
-call an update, buffers donated, channels last, convolutions as matrix products of gathered windows (a tenth faster
-than XLA's own for these sizes), the batch already where it is needed.
+Both contain the main learner (n-step Double DQN), N = 10 options, the generalized Laplacian with d = 20, one Adam for
+everything and soft targets; 3x19x19 images, the paper's grid network. The options share a trunk, or have a network
+each, of which all, three or one learn per update. The JAX function is written for speed: one call per update, donated
+buffers, channels last, convolutions as matrix products of gathered windows (a tenth faster than XLA's own for these
+sizes), the batch already on its device.
 
-Before anything is timed, both start from the same weights and learn from the same batches: their losses must agree.
-The contenders then take turns; a ratio is that of one round. Times are CPU times of one thread, so that other
-processes count little. Needs the extra ``bench``.
+Before timing, both train from the same weights on the same batches, and their losses must agree. The contenders then
+take turns; a ratio is within one round. Times are CPU times of one thread, so that other processes hardly matter. Needs
+the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.envs import make_env
 
 warnings.filterwarnings("ignore")
-# In this thread, whose memory is kept from call to call: from a thread of JAX's own it is given back to the kernel, at
-# batch 256 nearly half of an update's time.
+# Runs in this thread, which keeps its memory between calls: a thread of JAX returns it to the kernel, at batch 256
+# nearly half of an update's time.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 OPTIONS, ACTIONS, WIDTH, SHAPE = 10, 4, 20, (3, 19, 19)
 GAMMA, OPTION_GAMMA, BARRIER = 0.99, 0.95, 0.1
-# Name, whether options have a network each, how many of them learn in an update.
+# By name: whether options have a network each, and how many of them learn per update.
 VARIANTS: dict[str, tuple[bool, int | None]] = {
     "shared trunk": (False, None),
     "independent, all": (True, None),
@@ -177,7 +177,7 @@ def make_step(independent: bool, per_update: int | None, lr: float, tau: float) 
         if independent:
             trained = jnp.arange(OPTIONS)
             if per_update is not None:
-                # Those that learn are taken out of the stacks, moments included, and put back.
+                # The trained options are taken from the stacks, with their moments, and written back.
                 trained = jax.random.permutation(draw, OPTIONS)[:per_update]
                 used = {**state}
                 for kind in ("learned", "first", "second", "targets"):
@@ -200,7 +200,7 @@ def make_step(independent: bool, per_update: int | None, lr: float, tau: float) 
     return step
 
 
-# Ours, and the way from it to JAX -------------------------------------------------------------------
+# Ours, and its conversion to JAX ---------------------------------------------------------------------
 
 
 def make_batch(size: int, seed: int) -> TensorDict:
@@ -378,7 +378,7 @@ def measure(sizes: list[int], names: list[str], rounds: int, repeats: int) -> di
         for name in names:
             for who, function in make_contenders(name, size).items():
                 contenders[f"{who}, {name}, {size}"] = function
-        # As in training; for both, which run in one process.
+        # As in training, for both contenders: they share the process.
         with settled_objects():
             results[size] = interleaved(contenders, rounds, repeats)
         contenders = {}
@@ -391,7 +391,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=4, help="updates in a turn")
     parser.add_argument("--batch", type=int, nargs="+", default=[32, 64, 256])
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
-    parser.add_argument("--smoke", action="store_true", help="a few updates: seconds, no figures")
+    parser.add_argument("--smoke", action="store_true", help="a few updates, only as a test")
     arguments = parser.parse_args()
     if arguments.smoke:
         arguments.rounds, arguments.repeats, arguments.batch = 2, 1, [8]

@@ -1,10 +1,9 @@
-"""Speed of the online DCEO loop on Nine Rooms, and where its time goes: collecting, storing, sampling, updating.
+"""Speed of the online DCEO loop on Nine Rooms, and the shares of collecting, storing, sampling and updating.
 
-Printed for one update every 4 frames and one every frame, with environments side by side (as the recipes have them:
-several frames are then collected at once, and their updates follow) and with a single one, as shares of the loop
-measured in the same run; then sampling and storing with a full replay buffer
-against one that has just begun: nothing in the loop may slow as the replay fills; and what the checks for numbers that
-are not finite cost.
+Prints the shares for one update every 4 frames and one per frame, with several environments (as in the recipes:
+several frames are collected at once, then their updates follow) and with one. Then the times of sampling and storing
+with a full and an almost empty replay buffer, which must not slow down as it fills, and the cost of the checks for
+non-finite numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TARGET = {4: 30, 1: 15}  # per cent outside the update
 
 
 class Clock:
-    """CPU seconds per part of the loop (one thread: equal to wall time, less what other processes take)."""
+    """CPU seconds per part of the loop (one thread: wall time without that of other processes)."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -54,7 +53,7 @@ def make_trainer(
     config = TrainConfig(
         total_frames=frames,
         update_period=period,
-        learning_starts=50,  # soon, so that nearly all of the loop has updates
+        learning_starts=50,  # early, so that nearly all of the loop has updates
         replay_capacity=capacity,
         log_period=frames,
         eval_period=frames,
@@ -82,12 +81,12 @@ def shares(frames: int, period: int, num_envs: int) -> None:
         each = f", {1e3 * seconds / clock.calls[name]:.2f} ms each" if name in clock.calls else ""
         print(f"  {name:24s} {100 * seconds / total:5.1f} %{each}")
     rest = parts["collecting and the rest"]
-    print(f"  collecting takes {1e3 * rest / frames * num_envs:.2f} ms a step")
+    print(f"  collecting takes {1e3 * rest / frames * num_envs:.2f} ms per step")
     print(f"  outside the update       {outside:5.1f} %   (target: at most {TARGET[period]} %)")
 
 
 def filling(rows: int) -> None:
-    """Storing and sampling with a buffer that has just begun, and with a full one."""
+    """Storing and sampling with an almost empty buffer and with a full one."""
     medians: dict[str, list[float]] = {"storing": [], "sampling": []}
     trainer = make_trainer(rows, 4, capacity=rows)
     many = trainer.env.rollout(1000, break_when_any_done=False)
@@ -112,7 +111,7 @@ def filling(rows: int) -> None:
 
 
 def finite_checks(rows: int = 1000, period: int = 8) -> None:
-    """What it costs that nothing non-finite is learned from: rewards of each batch, weights at each row of the log."""
+    """The cost of checks for non-finite numbers: rewards of each batch, weights at each row of the log."""
     trainer = make_trainer(2 * rows, period)
     trainer.run()
     data = trainer.env.rollout(period, break_when_any_done=False)[..., :period]
@@ -130,7 +129,7 @@ def finite_checks(rows: int = 1000, period: int = 8) -> None:
     row = seconds(lambda: guard.check_weights(0), 50)
     cost = batch + row * period / rows
     print(
-        f"finiteness: {1e6 * batch:.0f} us a batch, {1e6 * row:.0f} us a row of {rows // period} updates: "
+        f"finiteness: {1e6 * batch:.0f} us per batch, {1e6 * row:.0f} us per row of {rows // period} updates: "
         f"{100 * cost / update:.2f} % of an update of {1e3 * update:.2f} ms (target: under 1 %)"
     )
 
@@ -140,7 +139,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=4_000)
     arguments = parser.parse_args()
     tune_process()
-    make_trainer(100, 4).run()  # what is imported at the first use is no part of the loop
+    make_trainer(100, 4).run()  # imports at first use are not part of the loop
     for period in (4, 1):
         for num_envs in (8, 4, 1):
             shares(arguments.frames // (1 if period == 4 else 3), period, num_envs)

@@ -1,7 +1,7 @@
-"""Speed of the 3D worlds: raw, through TorchRL, and end to end with learning, on one core and on two.
+"""Speed of the 3D environments: bare, through TorchRL, and with learning, on one core and on two.
 
-``python benchmarks/miniworld.py`` prints steps per second and their ratio to the package's own FourRooms in the state
-that ``gymnasium.make`` gives it. Where MiniWorld cannot draw, it says why and ends.
+``python benchmarks/miniworld.py`` prints steps per second and their ratio to the package's own FourRooms with its
+default settings. Where MiniWorld cannot render, it prints the reason and exits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _rounds import recipe_rate
 
-# This file has the name of the package, and Python looks in a script's own folder first.
+# This file has the name of the package, and Python searches a script's own folder first.
 sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).parent]
 
 from torchrl_dceo.envs.miniworld_headless import why_not  # noqa: E402
@@ -23,7 +23,7 @@ from torchrl_dceo.envs.miniworld_headless import why_not  # noqa: E402
 WORLD = "MiniWorldFourRooms"
 # Half of the package's, as in the longer runs of docs/environments/miniworld.md.
 SMALL = {"obs_width": 40, "obs_height": 30, "samples": 1}
-# In a process of its own, before our import changes how pyglet and Mesa are set up.
+# In a separate process, without the settings that our import makes for pyglet and Mesa.
 PACKAGE = """
 import os, time
 os.environ["PYGLET_HEADLESS"] = "1"
@@ -60,7 +60,7 @@ def package(steps: int) -> tuple[float, float]:
 
 
 class Timed:
-    """Steps per second of processor time (this process's) and of the clock on the wall."""
+    """Steps per second of this process's CPU time and of wall time."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -135,18 +135,18 @@ def main() -> None:
     torch.set_num_threads(1)
     reference = package(steps)
     print(
-        f"{cores} cores; Mesa draws in the calling thread; steps/s of processor time, of the wall clock, ratio"
+        f"{cores} cores; Mesa renders in the calling thread; steps/s of CPU time, of wall time, ratio"
     )
 
     def show(name: str, rates: tuple[float, float], by_wall: bool = False) -> None:
-        # With worker processes the work is not this process's: the wall clock counts.
+        # With worker processes the work is not in this process: wall time counts.
         ratio = rates[1] / reference[1] if by_wall else rates[0] / reference[0]
         cpu = "     -" if by_wall else f"{rates[0]:6.0f}"
         print(f"{name:54s} {cpu} {rates[1]:6.0f}  {ratio:5.2f} x")
 
     show("the package, one environment", reference)
     show("ours, raw", raw(steps))
-    show("ours, raw, one sample a pixel", raw(steps, samples=1))
+    show("ours, raw, one sample per pixel", raw(steps, samples=1))
     show("ours, raw, 40 x 30, one sample", raw(steps, **SMALL))
     show("ours, raw, 40 x 30, four views", raw(steps, views=4, **SMALL))
     show("through TorchRL, one", through_torchrl(steps, ()))
@@ -157,7 +157,7 @@ def main() -> None:
             through_torchrl(steps, 4, parallel=True),
             by_wall=True,
         )
-    print("the recipes, frames/s of processor time while they learn (aim for dceo: 600)")
+    print("the recipes, frames/s of CPU time while they learn (aim for dceo: 600)")
     for agent in ("dceo", "ddqn", "rnd"):
         for env in ("miniworld_four_rooms", "miniworld_my_way_home"):
             rate = recipe_rate([f"env={env}", f"agent={agent}"], 10 * options.learning_steps)

@@ -3,15 +3,15 @@
 Every contender trains from images on the same environment with the same network (the paper's grid network), batch (32),
 update period (one update every 4 frames), Adam and soft targets:
 
-- ``ours``: :class:`~torchrl_dceo.training.Trainer` with the agents ``ddqn`` and ``dceo``, as anyone would call it;
-- ``plain``: no library but torch and NumPy. The environment is a table lookup in NumPy, the replay a few arrays, an
-  update a page of tensor operations with a fused Adam: what someone writes who needs this one method on this one
-  environment, and fast. It is the strictest measure of what a general library costs;
+- ``ours``: :class:`~torchrl_dceo.training.Trainer` with the agents ``ddqn`` and ``dceo``;
+- ``plain``: only torch and NumPy. The environment is a table lookup in NumPy, the replay a few arrays, an update some
+  tensor operations with a fused Adam: fast code for this one method on this one environment. It is the strictest
+  measure of the overhead of a general library;
 - ``TorchRL``: its collector, replay buffer with multi-step transform, ``DQNLoss`` and ``SoftUpdate``, our environment;
 - ``SB3``: Stable-Baselines3's DQN (not double) on the plain environment, where it is installed (extra ``bench``).
 
-All of it is timed, not only the updates: acting, stepping, storing, sampling. Contenders take turns, each turn a fresh
-run, whose construction is not timed; a ratio is that of one round. Times are CPU times of one thread.
+The whole loop is timed: acting, stepping, storing, sampling, updating. Contenders take turns, each turn a new run,
+whose construction is not timed; a ratio is within one round. Times are CPU times of one thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Run = Callable[[], object]
 
 
 class Rooms:
-    """Nine Rooms in NumPy, any number at once: a table of moves and one of images."""
+    """A batch of Nine Rooms environments in NumPy: a table of moves and one of images."""
 
     def __init__(self, num_envs: int, seed: int, slip: float = 0.15, max_steps: int = 100) -> None:
         env = GridWorldEnv(nine_rooms())
@@ -65,7 +65,7 @@ class Rooms:
         return self.images[self.state]
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Returns observation, reward, terminated, truncated, and what was seen before a reset."""
+        """Returns observation, reward, terminated, truncated, and the observation before a reset."""
         slips = self.random.random(action.shape) < self.slip
         action = np.where(slips, self.random.integers(self.num_actions, size=action.shape), action)
         self.state = self.moves[self.state, action]
@@ -80,7 +80,7 @@ class Rooms:
 
 
 class Replay:
-    """Each environment's steps in a row; n-step transitions are made when sampling."""
+    """Stores the steps of each environment in order; n-step transitions are computed when sampling."""
 
     def __init__(self, rows: int, num_envs: int, shape: tuple[int, ...], seed: int) -> None:
         self.seen = np.zeros((rows, num_envs, *shape), dtype=np.uint8)
@@ -158,7 +158,7 @@ class PlainDDQN:
         self.optimizer = torch.optim.Adam(parameters, lr=LR, fused=True)
 
     def make_networks(self) -> list[nn.Sequential]:
-        """Those with targets; a subclass adds others."""
+        """The networks with targets; a subclass adds others."""
         return [grid_network(4)]
 
     def __call__(self) -> None:
@@ -182,7 +182,7 @@ class PlainDDQN:
         return np.where(explores, self.random.integers(4, size=self.num_envs), greedy)
 
     def ended(self, which: np.ndarray) -> None:
-        """Told which episodes ended."""
+        """Called with the mask of ended episodes."""
 
     def update(self, batch: dict[str, Tensor]) -> None:
         self.loss(batch).backward()
@@ -279,7 +279,7 @@ def ours(agent: str, num_envs: int, frames: int) -> Run:
 
 
 def torchrl_pieces(num_envs: int, frames: int) -> Run:
-    """TorchRL's own classes, put together as in its tutorials."""
+    """TorchRL's own classes, combined as in its tutorials."""
     from tensordict.nn import TensorDictSequential
     from torchrl.collectors import Collector
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
@@ -323,7 +323,7 @@ def torchrl_pieces(num_envs: int, frames: int) -> Run:
         frame = updates = 0
         for data in collector:
             transitions = multi_step.inv(data)
-            if transitions is not None:  # before it has n steps it gives none
+            if transitions is not None:  # none before n steps
                 replay.extend(transitions.reshape(-1))
             explorer.step(data.numel())
             frame += data.numel()
@@ -415,7 +415,7 @@ def sb3(num_envs: int, frames: int) -> Run:
 
 
 def make_contenders(num_envs: int, frames: int) -> dict[str, Callable[[], Run]]:
-    """By name, what builds a fresh run."""
+    """By name, a function that builds a new run."""
     makers: dict[str, Callable[[], Run]] = {
         "ours, ddqn": lambda: ours("ddqn", num_envs, frames),
         "plain, ddqn": lambda: PlainDDQN(num_envs, frames),
@@ -429,10 +429,10 @@ def make_contenders(num_envs: int, frames: int) -> dict[str, Callable[[], Run]]:
 
 
 def measure(num_envs: int, frames: int, rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of a frame, a value per round."""
+    """CPU seconds per frame, one value per round."""
     makers = make_contenders(num_envs, frames)
     for make in make_contenders(num_envs, STARTS + 2 * max(num_envs, PERIOD)).values():
-        make()()  # what is imported or compiled at the first use is no part of the loop
+        make()()  # imports and compilation at first use are not part of the loop
     order, seconds = list(makers), {name: [] for name in makers}
     for _ in range(rounds):
         for name in order:
@@ -445,9 +445,9 @@ def measure(num_envs: int, frames: int, rounds: int) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="turns of every contender")
-    parser.add_argument("--frames", type=int, default=2000, help="of a turn with one environment")
+    parser.add_argument("--frames", type=int, default=2000, help="per turn with one environment")
     parser.add_argument("--envs", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--smoke", action="store_true", help="a few updates: seconds, no figures")
+    parser.add_argument("--smoke", action="store_true", help="a few updates, only as a test")
     arguments = parser.parse_args()
     if arguments.smoke:
         arguments.rounds, arguments.frames, arguments.envs = 1, 160, [1, 8]
@@ -458,8 +458,8 @@ def main() -> None:
         if arguments.smoke:
             frames = arguments.frames
         seconds = measure(num_envs, frames, arguments.rounds)
-        print(f"environments: {num_envs}, frames a turn: {frames}")
-        print(f"  {'':14s} {'frames/s':>20s} {'ms a frame':>22s} {'time / plain':>20s}")
+        print(f"environments: {num_envs}, frames per turn: {frames}")
+        print(f"  {'':14s} {'frames/s':>20s} {'ms per frame':>22s} {'time / plain':>20s}")
         for name, values in seconds.items():
             plain = seconds[f"plain, {'dceo' if 'dceo' in name else 'ddqn'}"]
             rates = shown([1 / value for value in values], digits=0)

@@ -2,12 +2,12 @@
 
     python benchmarks/replay.py [--rows 1000 100000 1000000] [--checkpoint-rows 200000]
 
-Batches of 4 steps in, samples of 32 five-step transitions of 3x19x19 uint8 pixels out, one thread. The
-reference, measured in the same run, is a ``TensorDictReplayBuffer`` with a ``RandomSampler`` that
-stores and samples one-step transitions: it does less (no n-step return, no successor).
+Extends by 4 steps and samples 32 five-step transitions of 3x19x19 uint8 pixels, in one thread. The reference, measured
+in the same run, is a ``TensorDictReplayBuffer`` with a ``RandomSampler`` that stores and samples one-step transitions:
+it does less (no n-step return, no successor).
 
-At the end, what checkpoints of a replay of Nine Rooms cost while it fills: written in full each time, and with the
-segments taken over that have not changed.
+Then the cost of checkpoints of a replay of Nine Rooms while it fills: written in full each time, and in segments, where
+unchanged ones are reused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def steps(count: int, shape: tuple[int, ...], end: float = 0.01) -> TensorDict:
 
 
 def microseconds(function: Callable[[], object], repeats: int = 400, rounds: int = 7) -> float:
-    """The best of several rounds: other processes can only add to it."""
+    """The least of several rounds: other processes can only add time."""
     for _ in range(20):
         function()
     best = float("inf")
@@ -114,7 +114,7 @@ def sum_tree(rows: int) -> None:
     )
 
 
-# Observations, the settings of the replay buffer that training takes for them, and the most bytes a row may have.
+# Shape of an observation, settings of the replay buffer in training, and the most bytes of a row.
 HELD = {
     "grid, 3x19x19": ((3, 19, 19), {"n_steps": 5, "sampler": "distinct"}, 1_150),
     "3D, 3x60x80": ((3, 60, 80), {"n_steps": 5, "sampler": "uniform"}, 14_500),
@@ -127,8 +127,8 @@ HELD = {
 
 
 def memory(rows: int = 1000) -> None:
-    """Bytes of a row that is held, with flags, index and what the sampler keeps, against whole transitions."""
-    print("\nbytes a transition:")
+    """Bytes of a stored row, with flags, index and the sampler's state, against whole transitions."""
+    print("\nbytes per transition:")
     for name, (shape, settings, aim) in HELD.items():
         data = steps(rows, shape)
         reference = TensorDictReplayBuffer(storage=LazyTensorStorage(rows), batch_size=BATCH)
@@ -163,7 +163,7 @@ def checkpoints(rows: int, number: int = 20) -> None:
             for step in range(number):
                 rb.extend(data)
                 if name == "in full":
-                    kept = Checkpoints(folder)  # one that has written nothing takes nothing over
+                    kept = Checkpoints(folder)  # a new one reuses nothing
                 costs.append(_cost(kept, step, rb))
         whole = [sum(column) for column in zip(*costs, strict=True)]
         totals.append(whole)
@@ -186,7 +186,7 @@ def _cost(kept: Checkpoints, step: int, rb: NStepReplayBuffer) -> tuple[float, f
 
 def _files(folder: Path) -> dict[tuple[int, int], int]:
     found = [path.stat() for path in folder.rglob("*") if path.is_file()]
-    # A new file may get the number of one that was removed.
+    # A new file may get the inode of a removed one.
     return {(stat.st_ino, stat.st_mtime_ns): stat.st_size for stat in found}
 
 

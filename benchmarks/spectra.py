@@ -1,6 +1,6 @@
-"""Learned against exact eigenfunctions on maps that no setting was chosen on: every objective, with and without Ritz.
+"""Learned against exact eigenfunctions on maps not used for any setting: every objective, with and without Ritz.
 
-One line a run, as it ends, to ``--out``; a run that is there already is not repeated. One core::
+Every finished run appends a row to ``--out``; runs already in the file are skipped. One core::
 
     python benchmarks/spectra.py --out results/spectra/random_maps.csv --seeds 2000:2020 --observations xy pixels
     python benchmarks/spectra.py --maps my_map.txt my_table.npy EscapeRoom RubiksCube3 --objectives graph_drawing
@@ -55,10 +55,10 @@ COLUMNS = [
 
 
 def main() -> None:
-    """Runs what is asked for and not yet there."""
+    """Runs the requested configurations that are not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("spectra.csv"))
-    parser.add_argument("--seeds", default="", help="first:last+1 of the generator of maps")
+    parser.add_argument("--seeds", default="", help="seeds of the map generator, first:last+1")
     parser.add_argument(
         "--maps", nargs="*", default=[], help="names or files of maps, or of tables of next states"
     )
@@ -66,8 +66,8 @@ def main() -> None:
     parser.add_argument("--measures", nargs="*", default=["visits"], help="visits, distinct")
     parser.add_argument("--observations", nargs="*", default=["xy"])
     parser.add_argument("--objectives", nargs="*", default=list(OBJECTIVES))
-    parser.add_argument("--table", action="store_true", help="print a line an objective instead")
-    parser.add_argument("--figure", type=Path, help="draw the table instead of adding to it")
+    parser.add_argument("--table", action="store_true", help="print one row per objective instead")
+    parser.add_argument("--figure", type=Path, help="plot the table instead of adding to it")
     options = parser.parse_args()
     if options.figure is not None:
         draw(options.out, options.figure)
@@ -128,7 +128,7 @@ def run(config: RepresentationConfig) -> dict[str, object]:
 
 
 def append(path: Path, row: dict[str, object]) -> None:
-    """Adds a line to a table, and its head to a new one."""
+    """Appends a row to a table, after the header in a new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("a", newline="") as file:
@@ -141,7 +141,7 @@ def append(path: Path, row: dict[str, object]) -> None:
 
 
 def table(path: Path) -> str:
-    """A line an observation and objective: medians and worst maps, as a table of a page."""
+    """One row per observation and objective: medians and worst maps, as a Markdown table."""
     with path.open() as file:
         rows = list(csv.DictReader(file))
     lines = [
@@ -182,7 +182,7 @@ def table(path: Path) -> str:
 
 
 def draw(table: Path, figure: Path) -> None:
-    """A point a map: as learned, after Ritz, and the limit of the data, over the number of states."""
+    """One point per map: as learned, after Ritz, and the limit of the data, over the number of states."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
-"""The representation of an exploring agent: as often as visited, distinct observations, Rayleigh-Ritz, both.
+"""The representation of an exploring agent: weighted by visits, over distinct observations, with Ritz, with both.
 
 ``dceo`` at ε = 1 from one start, without a goal, one-step pairs, batches of 32, with the settings of the recipe. The
-main learner, which does not act at ε = 1, does not learn: it would take a third of the time and change nothing. One
-line an evaluation to ``--out``; a run that is there already is not repeated. One core, some 20 seconds a run::
+main learner does not act at ε = 1 and is not trained: it would take a third of the time and change nothing. Every
+evaluation appends a row to ``--out``; runs already in the file are skipped. One core, some 20 seconds per run::
 
     python benchmarks/spectra_online.py --out results/spectra/online.csv --maps NineRooms 1001 1002 --seeds 1000:1005
     python benchmarks/spectra_online.py --out results/spectra/online.csv --figure results/spectra/online.png
@@ -49,7 +49,7 @@ COLUMNS = ["map", "variant", "seed", "frames", "cosine", "subspace", "states", "
 
 
 def environment(name: str, **settings: Any) -> Any:
-    """A map by name or file, or by the seed of the generator, seen in pixels."""
+    """A map by name or file, or by the seed of the generator, with pixel observations."""
     if name.isdigit():
         return GridWorldEnv(random_map(int(name), KINDS[int(name) % 3]), coverage=True, **settings)
     if Path(name).exists():
@@ -58,7 +58,7 @@ def environment(name: str, **settings: Any) -> Any:
 
 
 class Curve:
-    """Notes the numbers of every evaluation."""
+    """Records the metrics of every evaluation."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
@@ -113,15 +113,17 @@ def run(name: str, variant: str, seed: int, frames: int) -> list[dict[str, Any]]
 
 
 def main() -> None:
-    """Runs what is asked for and not yet there."""
+    """Runs the requested configurations that are not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("online.csv"))
     parser.add_argument("--maps", nargs="*", default=["NineRooms"])
     parser.add_argument("--seeds", default="1000:1005")
     parser.add_argument("--variants", nargs="*", default=list(FOUR), choices=list(VARIANTS))
     parser.add_argument("--frames", type=int, default=20_000)
-    parser.add_argument("--figure", type=Path, help="draw the table instead of adding to it")
-    parser.add_argument("--cost", action="store_true", help="print what they cost instead")
+    parser.add_argument("--figure", type=Path, help="plot the table instead of adding to it")
+    parser.add_argument(
+        "--cost", action="store_true", help="print the cost of Ritz and barrier instead"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.cost:
@@ -152,7 +154,7 @@ def main() -> None:
 
 
 def cost(rounds: int = 5, batches: int = 50) -> None:
-    """Processor time of Ritz (a solution every 50 batches) and of the barrier, and their shares of an update."""
+    """CPU time of Ritz (a solution every 50 batches) and of the barrier, and their shares of an update."""
 
     def pixels() -> TensorDict:
         return TensorDict({"pixels": torch.randint(256, (32, 3, 19, 19), dtype=torch.uint8)}, [32])
@@ -187,7 +189,7 @@ def cost(rounds: int = 5, batches: int = 50) -> None:
 
 
 def draw(table: Path, figure: Path) -> None:
-    """A column a map: subspace |cos|, and the share of the states seen, over frames; lines are means over seeds."""
+    """One column per map: subspace |cos| and the share of states seen, over frames; lines are means over seeds."""
     import matplotlib
 
     matplotlib.use("Agg")

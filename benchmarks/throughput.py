@@ -1,6 +1,6 @@
 """Frames per second of the recipe of Nine Rooms with ``speed=default`` and ``speed=throughput``, with and without bf16.
 
-CPU time of one thread while ``dceo`` learns, all settings in turns; a ratio is within a round::
+CPU time of one thread while ``dceo`` learns, all settings in turns; a ratio is within one round::
 
     python benchmarks/throughput.py --rounds 4
 """
@@ -27,7 +27,7 @@ def main() -> None:
     """Prints frames per second and the ratio to the default."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--frames", type=int, default=2400, help="of a turn")
+    parser.add_argument("--frames", type=int, default=2400, help="frames per turn")
     arguments = parser.parse_args()
     tune_process()
     rates: dict[str, list[float]] = {name: [] for name in SETTINGS}

@@ -1,18 +1,18 @@
 """Speed of one full DCEO update: main learner, 10 options and Laplacian, batch 32, 3x19x19 pixels, the grid network.
 
-``--images 3d`` takes 3x30x40 pixels and the small network of the 3D recipes instead.
+``--images 3d`` uses 3x30x40 pixels and the small network of the 3D recipes instead.
 
-Printed as ratios, measured in one run on one thread:
+Prints ratios, measured in one run on one thread:
 
-(i)  against N independent networks in a Python loop, each with its own loss and optimizer, and the Laplacian by a
-     Python loop over prefixes, the way the authors' code does it, on torch's own layers (``fused`` off); and against
-     itself with the private optimisations switched off ("plain", ``TORCHRL_DCEO_FAST=0``);
-(ii) against the update's matrix-multiply and convolution FLOPs at this machine's measured peak, and, for where the
-     rest goes, against the bare passes through the same networks: no losses, no tensordicts, no optimizer.
+(i)  to N independent networks in a Python loop, each with its own loss and optimizer, and the Laplacian by a Python
+     loop over prefixes, as in the authors' code, on torch's own layers (``fused`` off); and to itself with the private
+     optimisations switched off ("plain", ``TORCHRL_DCEO_FAST=0``);
+(ii) to the update's matrix-multiply and convolution FLOPs at this machine's measured peak, and, to explain the rest, to
+     the bare passes through the same networks: no losses, no tensordicts, no optimizer.
 
-The contenders take short turns, so that a noisy machine is noisy for all; a ratio is the median of the turns' own
-ratios, and a time the median of the turns. Every contender warms up with an update before it is timed. Time is the
-process's own CPU time: on one thread it equals wall time, less what other processes take.
+The contenders take short turns, so that noise affects all of them; a ratio is the median of the turns' own ratios, and
+a time the median of the turns. Every contender runs an update before it is timed. Times are CPU times of the process:
+with one thread, wall time without that of other processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from torchrl_dceo.modules.networks import ConvNet, grid_net, small_nature_net
 warnings.filterwarnings("ignore")
 BATCH, OPTIONS, ACTIONS, WIDTH, GAMMA = 32, 10, 4, 20, 0.99
 NetFn = Callable[[int], ConvNet]
-# By the name of the images: their shape, the network, and how an agent calls that.
+# By the name of the images: their shape, the network, and its name in an agent's settings.
 IMAGES: dict[str, tuple[tuple[int, int, int], Callable[..., ConvNet], str]] = {
     "grid": ((3, 19, 19), grid_net, "grid"),
     "3d": ((3, 30, 40), small_nature_net, "nature_small"),
@@ -65,7 +65,7 @@ def the_net(out_features: int) -> ConvNet:
 
 
 def world() -> GridWorldEnv:
-    """An environment with the chosen images: an open room, a pixel for each of its cells."""
+    """An environment with the chosen images: an open room, one pixel per cell."""
     _, height, width = SHAPE
     empty = "#" + " " * (width - 2) + "#"
     rows = [empty] * (height - 2)
@@ -74,7 +74,7 @@ def world() -> GridWorldEnv:
 
 
 def plain_net(out_features: int) -> ConvNet:
-    """The same network on torch's own layers, as anyone would build it."""
+    """The same network on torch's own layers."""
     net = the_net(out_features)
     net.fused = False
     return net
@@ -117,7 +117,7 @@ def trainable(*losses: torch.nn.Module) -> list[torch.nn.Parameter]:
 def our_update(
     *, independent: bool = False, fast: bool = True, bf16: bool = False
 ) -> Callable[[], None]:
-    """An agent's update: one optimizer, all options in one pass; fast, or on TorchRL's own paths."""
+    """An agent's update: one optimizer, all options in one pass; fast, or with TorchRL's own code."""
     agent = make_agent(
         "dceo",
         world(),
@@ -178,7 +178,7 @@ def looped_update() -> Callable[[], None]:
 
 
 def bare_passes() -> Callable[[], None]:
-    """The forward and backward passes that an update with a shared trunk cannot do without."""
+    """The forward and backward passes that an update with a shared trunk needs."""
     nets = [
         (the_net(width), the_net(width)) for width in (ACTIONS, OPTIONS * ACTIONS)
     ]  # online, target
@@ -216,9 +216,9 @@ def peak_flops(size: int = 1024) -> float:
 
 
 def count_flops() -> int:
-    """What the shared-trunk update must compute at least: the passes through its three networks, nothing twice.
+    """The fewest FLOPs of the shared-trunk update: the passes through its three networks, nothing twice.
 
-    Of torch's own layers: the counter knows no others.
+    Counted on torch's own layers: the counter supports no others.
     """
 
     def passes(net: torch.nn.Module, batch: int, backward: bool) -> int:
@@ -267,7 +267,7 @@ def main() -> None:
             times[name].append(cpu_seconds(update, 1 if name == "python loop" else 4))
 
     for name, values in times.items():
-        print(f"{name:20s} {1e3 * statistics.median(values):7.2f} ms an update")
+        print(f"{name:20s} {1e3 * statistics.median(values):7.2f} ms per update")
 
     def ratio(above: list[float], below: list[float]) -> str:
         return f"{shown(ratios(above, below)):>18s}"
