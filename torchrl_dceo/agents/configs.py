@@ -58,7 +58,7 @@ class LearnerConfig(_Checked):
     eps_end: float = 0.1  # their later code
     eps_frames: int = 100_000  # ours: a third of a run, as many frames as their later code has
     # auto, grid, nature, nature_small (Mnih et al. 2013: a third of the time) or mlp. The paper: its grid network for
-    # images, three layers of 256 for vectors; auto: nature from 64 pixels a side on.
+    # images, three layers of 256 for vectors; auto: nature from 64 pixels per side.
     # Or your own, called with the shape of an observation and the number of outputs: a function, or its name
     # "package.module:function".
     network: str | Callable = "auto"
@@ -77,15 +77,15 @@ class LearnerConfig(_Checked):
     main_learner: Literal["network", "table", "rainbow"] = "network"
     table_step_size: float = 0.1  # of that table; the paper, for tabular agents
     num_atoms: int = 51  # of Rainbow's distributions; Bellemare et al. 2017
-    v_max: float = 10.0  # their largest return, and minus the smallest; the authors
+    v_max: float = 10.0  # their largest return; the smallest is -v_max; the authors
     # Ours: all distinct observations are equally likely, so that rare ones, such as a goal, are sampled as often as the
     # start (docs/concepts/options.md); visits: all transitions are equally likely, as in DQN and the paper.
     replay_measure: Literal["visits", "distinct"] = "distinct"
-    # Keep only so many of the last transitions of each distinct observation; None: all. Ours.
+    # Keep only this many of the last transitions of each distinct observation; None: all. Ours.
     replay_newest: int | None = None
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
-    priority_alpha: float = 0.5  # how much it counts; Hessel et al. 2018
-    priority_beta: float = 0.5  # how much weights correct for it; the authors: constant
+    priority_alpha: float = 0.5  # exponent of the priority; Hessel et al. 2018
+    priority_beta: float = 0.5  # exponent of the importance weights; the authors: constant
     # TorchRL's Σwℓ/Σw over a prioritized batch; True: mean(wℓ), the authors.
     weighted_mean: bool = False
 
@@ -114,9 +114,9 @@ class OptionConfig(_Checked):
     option_prob: float = by_environment(0.8)  # μ; the paper, online on Nine Rooms and Maze
     option_duration: float = 10.0  # D; the paper, everywhere
     option_eps: float = 0.01  # their later code
-    # Ours: None, constant; the authors: 1.0, from where it decays to option_eps together with ε.
+    # Ours: None, constant; the authors: 1.0, which decays to option_eps together with ε.
     option_eps_init: float | None = None
-    # Frames before ε decays, after those of a discovery; ours: none (the authors: 20,000, their warm-up).
+    # Frames before ε decays, after a discovery phase; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
     # Ours: ε is the fraction of exploratory steps, as without options; decision: the paper, where options make it 46 %
     # at 0.1. None: step, or decision with a custom termination, because the duration of options is then unknown.
@@ -136,7 +136,7 @@ class OptionConfig(_Checked):
     # Ours: better climb than over n steps, which is the paper's (docs/concepts/options.md).
     one_step_options: bool = True
     # Your own functions or their import paths; see torchrl_dceo.modules.OptionExplorationModule.
-    selection: str | Callable | None = None  # None: uniform, the paper, or as direction has it
+    selection: str | Callable | None = None  # None: uniform, the paper, or as set by direction
     termination: str | Callable | None = None  # None: 1/D, the paper
 
     def __post_init__(self) -> None:
@@ -186,10 +186,10 @@ class LaplacianConfig(_Checked):
     dimensions: int | None = None  # d; None: as many as the options need (the authors' code: 20)
     objective: Literal["generalized", "graph_drawing", "allo", "omm"] = "generalized"  # the paper
     norm: Literal["squared", "log1p"] = "squared"  # the paper; log1p is the authors' released code
-    # Ours: above half of the eigenvalues that are followed, and not much (docs/concepts/representation.md); "auto":
-    # kept there by an estimate of them, for environments on which 0.1 was not tuned. ALLO has 2 for any number.
+    # Ours: slightly above half of the largest eigenvalue in use (docs/concepts/representation.md); "auto": kept there
+    # by an estimate, for environments on which 0.1 was not tuned. With ALLO any number means 2.
     barrier: float | Literal["auto"] = 0.1
-    least_barrier: float = 0.1  # the lowest that "auto" falls to; ours: f follows a moving frontier
+    least_barrier: float = 0.1  # lower bound of "auto"; ours: f follows a moving frontier
     estimator: Literal["pairs", "split"] = "pairs"  # ours: lower variance at no cost
     # Ours: None, as replay_measure (docs/concepts/laplacian.md); visits: the paper.
     laplacian_measure: Literal["visits", "distinct"] | None = None

@@ -1,8 +1,8 @@
 """The settings of the paper and of the authors' code that differ from ours, with their origin.
 
-``ours`` are the defaults of :mod:`torchrl_dceo.agents.configs`. ``paper`` are the values of the paper; what it leaves
-open follows the authors' later research code. ``authors`` is their code: the one released with the paper on Atari, the
-later one elsewhere.
+``ours`` are the defaults of :mod:`torchrl_dceo.agents.configs`. ``paper`` are the values of the paper; those that it
+does not give follow the authors' later research code. ``authors`` is their code: the one released with the paper on
+Atari, the later one elsewhere.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Share:
     of_run: float
 
     def frames(self, total: int) -> int:
-        """In a run of so many frames."""
+        """The number of frames in a run of ``total`` frames."""
         return max(1, round(self.of_run * total))
 
 
-# Frames of the authors' runs, for agents that are built without a run: 1M, in 3D 5M; Atari's ε has frames of its own.
+# Frames of the authors' runs, for agents built without a run: 1M, in 3D 5M; on Atari ε has its own number of frames.
 _TOTAL_FRAMES = {"grid": 1_000_000, "cube": 1_000_000, "3d": 5_000_000, "atari": 50_000_000}
 
 _LEARNER: dict[Preset, dict[str, Any]] = {
@@ -54,7 +54,7 @@ _LEARNER: dict[Preset, dict[str, Any]] = {
         "target_period": 1000,  # 1000 frames, their later code; an update per frame
         "eps_frames": Share(0.1),  # their later code
         "centre_pixels": False,  # the paper: images as they are
-        "replay_measure": "visits",  # DQN's replay: every transition alike
+        "replay_measure": "visits",  # DQN's replay: uniform over transitions
     },
     "authors": {
         "lr": 1e-4,  # the paper
@@ -66,15 +66,15 @@ _LEARNER: dict[Preset, dict[str, Any]] = {
         "replay_measure": "visits",  # both codes
     },
 }
-# Of agents with options or repeated actions, in the paper and both codes: ε falls from the start, and is the
-# probability of exploring at a decision, where nothing runs.
+# Of agents with options or repeated actions, in the paper and both codes: ε decays from the start, and is the
+# probability of exploring at a decision, where no option is active.
 _EXPLORING: dict[str, Any] = {"eps_after_reward": False, "eps_per": "decision"}
 _OPTIONS: dict[Preset, dict[str, Any]] = {
     "paper": {
         "num_options": 10,  # the paper
         "option_eps": 0.0,  # Algorithm 1: greedy in the option's values
         "option_gamma": None,  # the paper has one γ
-        "independent_networks": True,  # Algorithm 1: a network an option
+        "independent_networks": True,  # Algorithm 1: one network per option
         "one_step_options": False,  # the paper: n steps
     },
     "authors": {
@@ -119,7 +119,7 @@ _RUN: dict[Preset, dict[str, Any]] = {
         "update_period": 4,  # both codes
     },
 }
-# What one kind of environment has of its own. "agent" and "run" are settings of those, "env" of the environment.
+# The settings of one kind of environment: of the agent, the run and the environment.
 _OF_KIND: dict[tuple[Preset, EnvKind], dict[str, dict[str, Any]]] = {
     ("paper", "cube"): {"agent": {"num_options": 3}},  # the paper
     ("authors", "cube"): {
@@ -145,13 +145,13 @@ _OF_KIND: dict[tuple[Preset, EnvKind], dict[str, dict[str, Any]]] = {
     ("paper", "atari"): {"agent": {"num_options": 5}},  # the paper
     ("authors", "atari"): {"agent": {"num_options": 5}},  # the paper
 }
-# Rainbow has values of its own, the authors' for Atari, in the paper too (agents/rainbow.py).
+# Rainbow's defaults are the authors' for Atari, also for the preset of the paper (agents/rainbow.py).
 _RAINBOW: dict[Preset, dict[str, Any]] = {
     "paper": {},
     "authors": {
         "options_per_update": 1,  # their released code
         "option_target_period": 40_000,  # 8000 updates of an option, of which one of five learns
-        "option_eps_init": 1.0,  # their released code: falls along with ε
+        "option_eps_init": 1.0,  # their released code: decays with ε
         "eps_start": 20_000,  # their released code: their warm-up
         "pair_steps": 3,  # n
         "laplacian_uniform": False,  # their released code
@@ -170,8 +170,8 @@ bonus_scale rnd_features observation_clip predictor_fraction zeta_exponent max_d
 cic_features temperature negatives entropy_scale skill_scale num_neighbours
 """
 UNTOUCHED = frozenset(_UNTOUCHED.split())
-"""The fields that no preset sets, a line each: as in the paper and the codes; of the environment's recipe; ours, off by
-default or without use to them; parts of one's own, and the paper's by default; Rainbow's; bonuses; skills."""
+"""The fields that no preset sets, by line: equal in the paper and the codes; set by the environment's recipe; ours, off
+by default or not used by the presets; custom parts, and the paper's by default; Rainbow's; bonuses'; skills'."""
 
 
 class PresetSettings(NamedTuple):
@@ -187,7 +187,7 @@ def preset_settings(
 ) -> PresetSettings:
     """Returns the settings in which a preset differs from ours, for an agent and a kind of environment.
 
-    What an environment's recipe has from the paper (μ, the network in 3D, the cube's table) is not among them.
+    Settings that an environment's recipe takes from the paper (μ, the network in 3D, the cube's table) are left out.
 
     Args:
         preset (str): ``"ours"``, which has none, ``"paper"`` or ``"authors"``.
@@ -195,7 +195,7 @@ def preset_settings(
         kind (str): ``"grid"``, ``"cube"``, ``"3d"`` or ``"atari"``; see :func:`~torchrl_dceo.envs.env_kind`.
 
     Keyword Args:
-        total_frames (int, optional): of the run: ε falls over a tenth of them. Default: as many as the authors'.
+        total_frames (int, optional): frames of the run; ε decays over a tenth of them. Default: the authors' number.
 
     Examples:
         >>> from torchrl_dceo.agents.dceo import DCEOConfig
@@ -223,12 +223,12 @@ def preset_settings(
     if rainbow:
         agent |= _RAINBOW[name]
     if issubclass(config, DCOConfig):
-        # One eigenfunction, an option to each end: what the method is.
+        # The method has one eigenfunction, and an option to each end.
         its_own = ("num_options", "signs", "options_per_update")
         agent = {key: value for key, value in agent.items() if key not in its_own}
     known = {field.name for field in fields(config)}
     run: dict[str, Any] = {}
-    if kind != "atari":  # its recipe has the authors' already
+    if kind != "atari":  # its recipe already has the authors'
         rows = _REPLAY_ROWS if total > _REPLAY_ROWS else None  # None: the whole run
         run = {**_RUN[name], "replay_capacity": rows, **own.get("run", {})}
     return PresetSettings(
@@ -246,8 +246,8 @@ Speed = Literal["default", "throughput"]
 SPEEDS: tuple[Speed, ...] = get_args(Speed)
 """The names of speeds."""
 
-# Ours: fewer, larger updates from more environments, tuned on Nine Rooms for frames per second of one core at no more
-# frames to learn (results/speed). As many samples a frame as the default has; bf16 where the CPU multiplies it.
+# Ours: fewer, larger updates with more environments, tuned on Nine Rooms for frames per second of one core without more
+# frames to learn (results/speed). As many samples per frame as in the default; bf16 where the CPU supports it.
 _THROUGHPUT = PresetSettings(
     agent={"batch_size": 64, "lr": 1e-3, "target_tau": 0.02, "bf16": bf16_is_native()},
     run={"num_envs": 32, "update_period": 16},

@@ -37,7 +37,7 @@ def make_rainbow(env: EnvBase, config: RainbowConfig) -> Agent:
 
 @dataclass
 class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
-    """Settings of ``rainbow_dceo``: those of ``dceo``, with the authors' values for Atari, ``rainbow``'s among them."""
+    """Settings of ``rainbow_dceo``: those of ``dceo``, with the authors' values for Atari, including ``rainbow``'s."""
 
     num_options: int = 5  # the paper, in 3D and Atari
     option_prob: float = 0.9  # the paper, in 3D and Atari

@@ -1,4 +1,4 @@
-"""``diayn`` and ``cic``: options that follow learned skills, in the frame of ``dceo_two_phase``."""
+"""``diayn`` and ``cic``: options that follow learned skills, in the two phases of ``dceo_two_phase``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DIAYNConfig(DiscoveryConfig, OptionAgentConfig):
 
 
 def make_diayn(env: EnvBase, config: DIAYNConfig) -> Agent:
-    """Builds the agent: discriminator and skills learn without reward first, then serve the main learner, frozen."""
+    """Builds the agent: discriminator and skills learn without reward; the main learner then uses them, frozen."""
     net = centred(make_network_fn(env, config)(config.num_options), env, config)
     discriminator = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["skill_logits"])
     return make_option_agent(
@@ -49,7 +49,7 @@ class CICConfig(DiscoveryConfig, OptionAgentConfig):
 
     cic_features: int = 64  # of the representation and both embeddings; Laskin et al.
     temperature: float = 0.5  # the authors' code
-    negatives: Literal["skills", "batch"] = "skills"  # ours: discrete skills can be listed
+    negatives: Literal["skills", "batch"] = "skills"  # ours: discrete skills can be enumerated
     entropy_scale: float = 1.0  # α; ours
     skill_scale: float = 1.0  # β; ours: the authors' code has 0, for continuous skills
     num_neighbours: int = 5  # k; ours: batches are small (the authors: 16 in batches of 1024)
@@ -61,7 +61,7 @@ class CICConfig(DiscoveryConfig, OptionAgentConfig):
 
 
 def make_cic(env: EnvBase, config: CICConfig) -> Agent:
-    """Builds the agent: representation and skills learn without reward first, then serve the main learner, frozen."""
+    """Builds the agent: representation and skills learn without reward; the main learner then uses them, frozen."""
     net = centred(make_network_fn(env, config)(config.cic_features), env, config)
     encoder = TensorDictModule(net, in_keys=[observation_key(env)], out_keys=["cic_features"])
     scores = SkillScores(

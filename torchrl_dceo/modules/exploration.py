@@ -37,8 +37,8 @@ _NEVER = torch.iinfo(torch.int64).max
 class CarriedPrimer(TensorDictPrimer):
     """A primer whose entries are kept across episodes."""
 
-    # Of the step before a reset, which TorchRL's reset does not get. Both happen in one call of the environment, so
-    # there is nothing here to be saved.
+    # From the step before a reset, which TorchRL's reset does not receive. Both run in one call of the environment, so
+    # checkpoints do not need it.
     _last: TensorDictBase | None = None
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -49,7 +49,7 @@ class CarriedPrimer(TensorDictPrimer):
     def _reset(
         self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
     ) -> TensorDictBase:
-        # Only at the end of an episode does a mask name the environments to reset.
+        # The mask of environments to reset exists only at the end of an episode.
         ended = tensordict.get(self.reset_key, None) is not None
         if ended and self._last is not None:
             return tensordict_reset.update(self._last)
@@ -175,7 +175,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         if exploration_type() not in (ExplorationType.RANDOM, None):
             self._write(tensordict, torch.full_like(option, NO_OPTION), None)
             return tensordict
-        # Algorithm 1, vectorised: every branch is computed, masks choose.
+        # Algorithm 1, vectorised: every branch is computed, masks select.
         continues = (option != NO_OPTION) & ~self._ends(tensordict, option)
         if not self.across_episodes:
             continues &= ~self._is_init(tensordict).view(option.shape)
@@ -302,9 +302,9 @@ def value_termination(
     compared with f(s): pass that module, ``functools.partial(value_termination, reward=eigen_reward)``.
 
     Args:
-        tensordict (TensorDictBase): holds the values ``[*, N, A]`` and, with ``reward``, the encoder's entries.
+        tensordict (TensorDictBase): contains the values ``[*, N, A]`` and, with ``reward``, the encoder's entries.
         option (Tensor): the option of each environment.
-        action_value_key (NestedKey, optional): where the values are. Default: ``"option_action_value"``.
+        action_value_key (NestedKey, optional): the entry of the values. Default: ``"option_action_value"``.
 
     Keyword Args:
         reward (EigenReward, optional): the module that the options learned from. Default: ``None``: their values are
@@ -335,11 +335,11 @@ def _values_of(option_action_value: Tensor, option: Tensor) -> Tensor:
 class OptionExplorationModule(TemporallyExtendedExploration):
     r"""Explores with options: the paper's Algorithm 1, for each environment of the batch.
 
-    At every step an option that is active ends with probability 1/D, and always with its episode. Where none is active
-    the agent explores with probability ε: with probability μ it starts an option, chosen uniformly, which then acts
-    greedily in its own values until it ends; otherwise it takes one uniformly random action. Where the agent does not
-    explore, the action that the main learner wrote stays. Under a deterministic
-    :func:`~torchrl.envs.utils.set_exploration_type` the main learner's action always stays.
+    An active option ends at every step with probability 1/D, and always with its episode. Without an active option the
+    agent explores with probability ε: with probability μ it starts an option, chosen uniformly, which then acts
+    greedily in its own values until it ends; otherwise it takes one uniformly random action. The main learner's action
+    is kept where the agent does not explore, and always under a deterministic
+    :func:`~torchrl.envs.utils.set_exploration_type`.
 
     Reads ``action`` (of the main learner), ``option_action_value``, ``option`` and ``is_init``; writes ``action``,
     ``option`` and ``("next", "option")`` (the option that acts, -1 for none) and ``option_start`` (true on an option's
@@ -352,21 +352,21 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         num_options (int): number of options, N.
         eps_init (float, optional): ε before annealing. Default: ``1.0``.
         eps_end (float, optional): ε after annealing. Default: ``0.1``.
-        annealing_num_steps (int, optional): frames over which ε falls linearly; call :meth:`step` as they are
+        annealing_num_steps (int, optional): frames over which ε decays linearly; call :meth:`step` as they are
             collected. Default: ``1000``.
-        annealing_start (int, optional): frames before ε begins to fall, e.g. a discovery phase. Default: ``0``.
+        annealing_start (int, optional): frames before ε starts to decay, e.g. a discovery phase. Default: ``0``.
         option_prob (float, optional): μ, the probability that exploring starts an option. Default: ``0.9``.
         option_duration (float, optional): D, the mean number of steps of an option. Default: ``10``.
         option_eps (float, optional): probability of a uniformly random action inside an option. Default: ``0.0``.
-        option_eps_init (float, optional): that probability before annealing; it falls to ``option_eps`` along with ε.
-            Default: ``None``: constant.
+        option_eps_init (float, optional): that probability before annealing; it decays to ``option_eps``
+            along with ε. Default: ``None``: constant.
         eps_per (str, optional): ``"decision"``: at each decision, where no option is active, the agent explores with
             probability ε, as in the paper; options last, so that at ε = 0.1, μ = 0.8, D = 10 nearly half of all steps
-            explore. ``"step"``: ``eps_init`` and ``eps_end`` are shares of steps, as for an agent of single random
-            actions; they are turned into probabilities of decisions, between which those fall linearly, so that most
-            of the annealing explores as in the paper and its end does not. At ε = 1 both are the same. Default:
+            explore. ``"step"``: ``eps_init`` and ``eps_end`` are shares of steps, as for an agent with single random
+            actions; they are converted to probabilities of decisions, between which ε decays linearly, so that most of
+            the annealing explores as in the paper and its end does not. At ε = 1 both are the same. Default:
             ``"decision"``.
-        wait_for_reward (bool, optional): whether ε begins to fall only when :meth:`step` was called with
+        wait_for_reward (bool, optional): whether ε starts to decay only when :meth:`step` was called with
             ``rewarded=True``: until then there is nothing to exploit. Default: ``False``.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
@@ -375,7 +375,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         termination (callable, optional): ``termination(tensordict, option)`` returns for each environment the
             probability that its option ends before this step (booleans count as 0 and 1). Default: the constant 1/D.
         action_key, option_key, is_init_key, action_value_key (NestedKey, optional): the names of the entries.
-        action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``, as in TorchRL's
+        action_mask_key (NestedKey, optional): the mask of allowed actions, bool ``[*, A]``, as in TorchRL's
             ``EGreedyModule``: random actions and those of options are then among them. Default: ``None``, no mask.
 
     Examples:
@@ -497,7 +497,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
                 f"selection must return one int64 option per environment, shape {tuple(shape)}, got {option.dtype} of "
                 f"shape {tuple(option.shape)}"
             )
-        # Looking at the values waits for an accelerator, so our own draws are taken on trust.
+        # Reading the values synchronises an accelerator, so our own selections are not checked.
         own = self.selection is uniform_selection or isinstance(self.selection, DirectedSelection)
         if not own:
             low, high = int(option.min()), int(option.max())
@@ -524,13 +524,13 @@ class OptionExplorationModule(TemporallyExtendedExploration):
 
 
 class EZGreedyModule(TemporallyExtendedExploration):
-    r"""εz-greedy (Dabney, Ostrovski & Barreto 2021): when exploring, repeat a random action for a zeta number of steps.
+    r"""εz-greedy (Dabney, Ostrovski & Barreto 2021): exploration repeats random actions, with zeta-distributed lengths.
 
     With probability ε the agent explores: with probability μ it draws a uniformly random action and repeats it for
     :math:`n \sim \mathrm{zeta}(k)` steps, :math:`P(n) \propto n^{-k}`; otherwise it takes a single uniformly random
-    action. So its options are the repeated actions, and everything else is as in
-    :class:`~torchrl_dceo.modules.OptionExplorationModule`. A zeta length has memory: the steps that remain are a
-    second entry of the state, ``option_remaining``.
+    action. Its options are the repeated actions; everything else is as in
+    :class:`~torchrl_dceo.modules.OptionExplorationModule`. Zeta lengths are not memoryless, so the number of remaining
+    steps is a second entry of the state, ``option_remaining``.
 
     Args:
         spec (TensorSpec): the action spec, unbatched or batched.
@@ -541,10 +541,10 @@ class EZGreedyModule(TemporallyExtendedExploration):
         option_prob (float, optional): μ, the probability that exploring repeats an action. ``1.0`` is the published
             εz-greedy. Default: ``1.0``.
         zeta_exponent (float, optional): k > 1. Default: ``2.0``, the best of Dabney et al.
-        max_duration (int, optional): lengths are drawn from zeta truncated here. Default: ``10_000``.
+        max_duration (int, optional): the zeta distribution is truncated here. Default: ``10_000``.
         eps_per, wait_for_reward: as in :class:`~torchrl_dceo.modules.OptionExplorationModule`.
         action_key, option_key, is_init_key (NestedKey, optional): the names of the entries.
-        action_mask_key (NestedKey, optional): where the mask of allowed actions is, bool ``[*, A]``: random actions are
+        action_mask_key (NestedKey, optional): the mask of allowed actions, bool ``[*, A]``: random actions are
             among them, and a repetition ends where its action is not. Default: ``None``, no mask.
 
     Examples:
@@ -604,7 +604,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
         weights = lengths**-zeta_exponent
         self._mean = float((weights * lengths).sum() / weights.sum())
         self._count_steps()
-        # Not saved: it follows from the arguments.
+        # Not saved: it is computed from the arguments.
         self.register_buffer("_cdf", weights.cumsum(0) / weights.sum(), persistent=False)
         self.in_keys = [action_key, option_key, self.remaining_key, is_init_key]
         if action_mask_key is not None:

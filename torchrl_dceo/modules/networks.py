@@ -35,16 +35,16 @@ __all__ = [
     "small_nature_net",
 ]
 
-# The largest image, in entries, for the fused node: on 3x30x40 torch's convolutions take 0.75 to 0.9 of its time. By
-# size and not by a clock, so that two runs of one seed never differ in which of the two they took.
+# The largest image, in entries, for the fused node: on 3x30x40 torch's convolutions take 0.75 to 0.9 of its time.
+# Chosen by size, not by timing, so that two runs with one seed always use the same one.
 _FUSED_IMAGE = 2**11
-# The same for an update past autograd, which gathers the windows of an image once for all networks: on 3x30x40 images
-# it takes 0.9 of the time of torch's convolutions, in bf16 0.7.
+# The same for an update without autograd, which gathers the windows of an image once for all networks: on 3x30x40
+# images it takes 0.9 of the time of torch's convolutions, in bf16 0.7.
 _PASSED_IMAGE = 2**13
-# Without a gradient, torch's convolutions are faster above about 240 images of that size.
+# Without a gradient, torch's convolutions are faster above about 240 images of 3x19x19.
 _LARGE = 2**18
-# With one, they are fastest with channels last on images of more entries than this. The weights stay as they are: an
-# optimizer's moments that come from a checkpoint would not have their order in memory.
+# With one, they are fastest with channels last on images of more entries than this. The weights keep their order: an
+# optimizer's moments from a checkpoint would not have the new one in memory.
 _LARGE_IMAGE = 2**13
 
 
@@ -156,7 +156,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         )
 
     def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """The arguments of the fused node for such images."""
+        """The fused node with its kernels reordered once, for images like these."""
         images = pixels if pixels.ndim == 4 else pixels.reshape(-1, *pixels.shape[-3:])
         dtype, is_float = self._weighted[0].weight.dtype, images.is_floating_point()
         if (
@@ -222,7 +222,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         )
 
     def fused_form(self, entries: dict[str, Any]) -> Form | None:
-        """The network as a list of tensors, given instead of its own; ``None`` if tensors do not describe it."""
+        """The network with the given tensors instead of its own; ``None`` if tensors do not describe it."""
         if not (
             self.fused
             and self._fits_passes
@@ -241,7 +241,7 @@ class ConvNet(nn.Module, PreparedNetwork):
         return self.empty_form()._replace(parameters=parameters)
 
     def empty_form(self) -> Form:
-        """What identifies the network apart from its tensors."""
+        """The form without its tensors."""
         return Form((), self._strides, self._padded_shape, self._padding, bf16=self.bf16)
 
     @property
@@ -388,7 +388,7 @@ class MultiHeadNet(OptionNet, PreparedNetwork):
         return inner_form(self, "network", entries) if own else None
 
     def prepared(self, pixels: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """Its network, and the reshape."""
+        """The prepared network, followed by the reshape."""
         own = type(self).forward is MultiHeadNet.forward
         run = prepared_network(self.network, pixels) if own else None
         shape = (-1, *self.head_shape[1:])

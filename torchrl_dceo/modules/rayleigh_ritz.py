@@ -56,35 +56,35 @@ def ritz(smoothness: Tensor, moments: Tensor) -> RitzSolution:
 
 
 class RayleighRitz(nn.Module):
-    r"""Turns a representation that spans the right space into the eigenfunctions themselves.
+    r"""Computes the eigenfunctions from a representation that spans them.
 
-    Any objective that finds the *span* of the first eigenfunctions of the Laplacian, in whatever rotation and scale,
-    has found them: with :math:`A = \tfrac12 E (f(s) - f(s'))(f(s) - f(s'))^\top` and :math:`M = E f f^\top`, both
-    d x d, the solutions of :math:`A r = \lambda M r` give eigenfunctions :math:`f \cdot r_i` with
-    :math:`E (f \cdot r_i)^2 = 1` and eigenvalues :math:`\lambda_i`, the best that the span holds (Rayleigh-Ritz).
+    An objective only has to find the *span* of the first eigenfunctions of the Laplacian, in any rotation and scale:
+    with :math:`A = \tfrac12 E (f(s) - f(s'))(f(s) - f(s'))^\top` and :math:`M = E f f^\top`, both d x d, the
+    solutions of :math:`A r = \lambda M r` give eigenfunctions :math:`f \cdot r_i` with :math:`E (f \cdot r_i)^2 = 1`
+    and eigenvalues :math:`\lambda_i`, the best within the span (Rayleigh-Ritz).
 
-    :meth:`update` accumulates the two matrices from batches of pairs; :meth:`solve` makes the rotation; calling the
-    module applies it, so that it can follow any encoder, or :meth:`fold_` moves it into the encoder's last layer::
+    :meth:`update` accumulates the two matrices from batches of pairs; :meth:`solve` computes the rotation; calling
+    the module applies it, so that it can follow any encoder, or :meth:`fold_` merges it into the encoder's last layer::
 
         rotated = TensorDictModule(nn.Sequential(network, ritz), ["observation"], ["representation"])
 
-    **Identity.** An option follows one function, so that a new solution must not exchange two of them because their
-    eigenvalues crossed, nor turn those around that are all but equal. From the second solution on, every function stays
-    in its place: those whose eigenvalues cannot be distinguished (closer than ``tolerance``, relatively, or than four
-    times the sum of their standard errors) are one subspace, places are given to the subspaces that hold most of their
-    old functions, and within a subspace the basis nearest to the old one is taken (orthogonal Procrustes), which for a
-    single function is its sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so later;
-    ``solve(restart=True)`` sorts them again. A function goes ahead of another only where its eigenvalue is less than
-    1 / ``reorder`` of the other's, beyond their errors: the constant one, whose eigenvalue is 0, is always the first,
-    also where a first solution, of an encoder that had not learned yet, put it elsewhere.
+    **Identity.** An option follows one function, so a new solution must neither exchange functions whose eigenvalues
+    crossed nor rotate functions with nearly equal eigenvalues. From the second solution on, every function keeps its
+    place. Functions whose eigenvalues cannot be distinguished (closer than ``tolerance``, relatively, or than four
+    times the sum of their standard errors) form one subspace. Places are given to the subspaces that contain most of
+    their old functions, and within a subspace the basis nearest to the old one is used (orthogonal Procrustes), which
+    for a single function is its sign. So :attr:`eigenvalues` are ascending after the first solution and need not be so
+    later; ``solve(restart=True)`` sorts them again. A function moves ahead of another only if its eigenvalue is less
+    than 1 / ``reorder`` of the other's, beyond their errors: the constant one, with eigenvalue 0, is always first, even
+    if a first solution, of an untrained encoder, placed it elsewhere.
 
     Args:
         dimensions (int): d.
 
     Keyword Args:
-        rate (float, optional): of the running averages, for each batch, bias-corrected. ``None``: plain averages of
-            everything since :meth:`reset`. Near-equal eigenvalues need many pairs. Default: ``0.005``.
-        tolerance (float): the relative distance of eigenvalues that count as one. Default: ``0.05``.
+        rate (float, optional): rate of the running averages per batch, bias-corrected. ``None``: plain averages since
+            :meth:`reset`. Near-equal eigenvalues need many pairs. Default: ``0.005``.
+        tolerance (float): the relative distance of eigenvalues treated as equal. Default: ``0.05``.
         reorder (float): the ratio of two eigenvalues in the wrong order at which their functions change places;
             infinite: never. Default: ``3.0``.
 
@@ -230,7 +230,7 @@ class RayleighRitz(nn.Module):
         old = self.rotation.double()
         scale = torch.einsum("ji,jk,ki->i", old, moments, old).clamp_min(1e-300).sqrt()
         overlap = rotation.mT @ moments @ (old / scale)  # [new, old], cosines
-        # Errors belong to positions: a new function combines those of the old functions that it consists of.
+        # Errors are stored by position: a new function combines those of the old functions that it consists of.
         errors = overlap.square() @ torch.nan_to_num(self.standard_errors, nan=0.0)
         groups = self._groups(values.tolist(), errors.tolist())
         # The share of each old function in each subspace.
@@ -264,8 +264,8 @@ class RayleighRitz(nn.Module):
         """Groups of neighbours that cannot be distinguished, as ``(first, last + 1)``."""
         bounds = [0]
         for i, (low, high) in enumerate(pairwise(values), start=1):
-            # Eigenvalues of noisy matrices repel each other: equal ones are found several errors apart, with
-            # eigenvectors that mean nothing. The missing ones, infinite, are one group.
+            # Eigenvalues of noisy matrices repel each other: equal ones are estimated several errors apart, with
+            # meaningless eigenvectors. The missing ones, infinite, are one group.
             apart = high - low > max(self.tolerance * high, 4 * (errors[i - 1] + errors[i]))
             if apart or (math.isinf(high) and not math.isinf(low)):
                 bounds.append(i)
@@ -273,10 +273,10 @@ class RayleighRitz(nn.Module):
 
     @torch.no_grad()
     def fold_(self, layer: nn.Linear) -> None:
-        """Moves the rotation into the encoder's last layer, in place, and resets it to the identity.
+        """Merges the rotation into the encoder's last layer, in place, and resets it to the identity.
 
-        What was counted is kept, in the new coordinates. Not between a forward and its backward pass: the graph would
-        read the new weights.
+        The accumulated matrices are kept, in the new coordinates. Do not call it between a forward pass and its
+        backward pass: the graph would read the new weights.
 
         Args:
             layer (nn.Linear): the layer whose outputs are the representation.
@@ -284,7 +284,7 @@ class RayleighRitz(nn.Module):
         if layer.out_features != self.dimensions:
             raise ValueError(
                 f"the layer has {layer.out_features} outputs, the representation {self.dimensions} dimensions: "
-                "fold into the layer whose outputs it is."
+                "pass the layer whose outputs are the representation."
             )
         rotation = self.rotation.to(layer.weight.dtype)
         layer.weight.copy_(rotation.mT @ layer.weight)
@@ -312,8 +312,8 @@ def _assign(energy: Tensor, sizes: list[int]) -> list[list[int]]:
 class RayleighRitzStep(TensorDictModuleBase):
     """Adds the pairs of a training batch, solves periodically, and writes the eigenfunctions.
 
-    It stands between a Laplacian loss, which leaves f(s) and f(s') in the batch, and what reads the eigenfunctions from
-    it, such as :class:`EigenReward`.
+    It runs after a Laplacian loss, which writes f(s) and f(s') into the batch, and before modules that read the
+    eigenfunctions, such as :class:`EigenReward`.
 
     Args:
         ritz (RayleighRitz): the accumulated matrices and the rotation.
@@ -322,7 +322,7 @@ class RayleighRitzStep(TensorDictModuleBase):
         period (int): batches between two solutions. Default: ``50``.
         in_key (NestedKey): f(s), and under ``successor`` f(s'). Default: ``"span"``.
         out_key (NestedKey): the eigenfunctions of both. Default: ``"representation"``.
-        successor (NestedKey): where s' is. Default: ``"next"``.
+        successor (NestedKey): the entry of s'. Default: ``"next"``.
 
     Examples:
         >>> import torch
