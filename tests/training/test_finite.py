@@ -122,14 +122,14 @@ def test_divergence_stops_the_run_and_keeps_what_is_finite(tmp_path, name, objec
 
 def test_the_loss_is_named_with_its_update():
     trainer = make_trainer(None)
-    real, count = trainer.agent.learn, []
+    real, count = trainer.agent.update, []
 
-    def learn(replay, phase):
-        outputs = real(replay, phase)
+    def update(batch, phase):
+        outputs = real(batch, phase)
         count.append(1)
         return {**outputs, "loss_main": torch.tensor(math.inf)} if len(count) == 33 else outputs
 
-    trainer.agent.learn = learn
+    trainer.agent.update = update
     sentence = "objective 'main' has diverged: loss_main is inf at update 33: lower the step size"
     with pytest.raises(NonFiniteError, match=sentence):
         trainer.run()
@@ -233,18 +233,18 @@ def test_an_evaluation_that_is_not_finite_ends_the_run(tmp_path, monkeypatch, va
 def test_an_error_made_of_nan_is_explained():
     """A categorical loss takes an index from its values: with NaN there is no such index."""
     trainer = make_trainer(None, name="rainbow")
-    real = trainer.agent.learn
+    real = trainer.agent.update
 
-    def learn(replay, phase):
+    def update(batch, phase):
         if trainer.counters.updates == 20:
             with torch.no_grad():
                 for parameter in trainer.agent.objectives["main"].parameters():
                     parameter.fill_(torch.nan)
         if trainer.counters.updates == 21:
             raise IndexError("index -9223372036854775808 is out of bounds")
-        return real(replay, phase)
+        return real(batch, phase)
 
-    trainer.agent.learn = learn
+    trainer.agent.update = update
     with pytest.raises(NonFiniteError, match="objective 'main' has diverged: ") as caught:
         trainer.run()
     assert isinstance(caught.value.__cause__ or caught.value.__context__, Exception)
