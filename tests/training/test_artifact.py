@@ -122,7 +122,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
     agent, _ = make(num_options=2, dimensions=3)
     save_options(tmp_path / "options", agent)
     cases = [
-        (make_env("RubiksCube222", max_depth=3), "the options have 4 actions, this environment has 9"),
+        (
+            make_env("RubiksCube222", max_depth=3),
+            "the options have 4 actions, this environment has 9",
+        ),
         (make_env("NineRooms", observation="xy"), "read 'pixels', which this environment does not"),
         (make_env("NineRooms"), r"do not fit observations of shape \[3, 19, 19\]"),
     ]
