@@ -424,8 +424,8 @@ def make_optimizer(
     """One optimizer over all parameters: faster than one per loss, with the same arithmetic.
 
     The main learner's Adam has its own ε. Until the first reward is found its gradients are almost 0, and Adam
-    divides them by their size: thousands of full steps in random directions, until all units are
-    dead. A table uses plain gradient steps.
+    divides them by their size: thousands of full steps in random directions, after which the values of all states
+    nearly agree. A table uses plain gradient steps.
     """
     groups: dict[tuple[float, float, bool], dict[int, nn.Parameter]] = {}
     tables: list[nn.Parameter] = []
