@@ -86,6 +86,7 @@ class ReplaySettings:
         "visits"  # uniform over visits or distinct observations
     )
     newest: int | None = None  # the number of newest transitions kept per distinct observation
+    by_action: bool = False  # and per action: every action tried at an observation is equally likely
     uniform: bool = False  # a second, uniform batch for objectives over states
     uniform_measure: Literal["visits", "distinct"] = "visits"  # the measure of the second batch
 
@@ -136,6 +137,7 @@ class ReplaySettings:
             uniform_key=UNIFORM if self.uniform else None,
             uniform_measure=self.uniform_measure if self.uniform else "visits",
             newest=self.newest if self._counts_distinct else None,
+            by_action=self.by_action and self._counts_distinct,
             storage=storage,
             scratch_dir=scratch_dir,
             seed=seed,

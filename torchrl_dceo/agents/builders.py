@@ -20,7 +20,12 @@ from torchrl_dceo._fast.actors import DistributionalGreedyActor, GreedyActor, Po
 from torchrl_dceo._fast.losses import CategoricalDQNLoss, DoubleDQNLoss
 from torchrl_dceo._fast.steps import DirectAdam, DirectSoftUpdate, OptionAdam, TrainedRows
 from torchrl_dceo.agents.agent import Agent, Explorer, Objective, Phase, ReplaySettings
-from torchrl_dceo.agents.configs import LearnerConfig, OptionAgentConfig, OptionConfig
+from torchrl_dceo.agents.configs import (
+    LearnerConfig,
+    OptionAgentConfig,
+    OptionConfig,
+    reward_patience,
+)
 from torchrl_dceo.agents.tabular_learner import AdamWithTables, TabularQLoss, make_table_learner
 from torchrl_dceo.modules import (
     Centred,
@@ -296,6 +301,9 @@ def make_explorer(
         option_eps_init=config.option_eps_init,
         eps_per=config.eps_per or ("step" if config.termination is None else "decision"),
         wait_for_reward=config.eps_after_reward,
+        reward_patience=reward_patience(
+            config.eps_patience, config.eps_frames, config.eps_after_reward
+        ),
         across_episodes=config.options_across_episodes,
         selection=imported(config.selection),
         termination=imported(config.termination),
@@ -530,6 +538,7 @@ def assemble(
             pair_steps=pair_steps,
             measure=config.replay_measure,
             newest=config.replay_newest,
+            by_action=config.replay_by_action,
             uniform_measure=uniform_measure or config.replay_measure,
             state_keys=tuple(dict.fromkeys(keys)),
             step_keys=step_keys,

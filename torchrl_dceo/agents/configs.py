@@ -25,6 +25,7 @@ __all__ = [
     "LearnerConfig",
     "OptionAgentConfig",
     "OptionConfig",
+    "reward_patience",
 ]
 
 
@@ -81,8 +82,12 @@ class LearnerConfig(_Checked):
     # Ours: all distinct observations are equally likely, so that rare ones, such as a goal, are sampled as often as the
     # start (docs/concepts/options.md); visits: all transitions are equally likely, as in DQN and the paper.
     replay_measure: Literal["visits", "distinct"] = "distinct"
-    # Keep only this many of the last transitions of each distinct observation; None: all. Ours.
-    replay_newest: int | None = None
+    # Ours: of a distinct observation, every action tried there is equally likely, so that rare ones, such as the step
+    # into a goal, are learned too, and the Laplacian is that of the uniformly random walk (docs/concepts/options.md).
+    replay_by_action: bool = True
+    # Ours: only this many of the last transitions of each of them, so that a changed environment is learned anew; None:
+    # all of them.
+    replay_newest: int | None = 10
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # exponent of the priority; Hessel et al. 2018
     priority_beta: float = 0.5  # exponent of the importance weights; the authors: constant
@@ -123,6 +128,9 @@ class OptionConfig(_Checked):
     eps_per: Literal["decision", "step"] | None = None
     # Ours: ε decays from the first reward on, before which there is nothing to exploit; False: at once, the paper.
     eps_after_reward: bool = True
+    # Ours: after this share of eps_frames without a reward ε starts anew, as before the first one, so that an
+    # environment that has changed is explored again; None: never, the paper.
+    eps_patience: float | None = 0.125
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
     option_gamma: float | None = 0.95
@@ -144,12 +152,20 @@ class OptionConfig(_Checked):
         check_at_least(self, 1, ("num_options", "option_duration", "options_per_update"))
         check_at_least(self, 1, ("option_target_period",))
         check_at_least(self, 0, ("eps_start",))
+        check_positive(self, ("eps_patience",))
         check_between(self, ("option_prob", "option_eps", "option_eps_init", "option_gamma"))
 
     @property
     def option_successor(self) -> str:
         """The batch entry of the state after an option's transition."""
         return "successor" if self.one_step_options else "next"
+
+
+def reward_patience(share: float | None, eps_frames: int, after_reward: bool) -> int | None:
+    """The frames without a reward after which ε starts anew, from the settings; ``None``: it never does."""
+    if share is None or not after_reward:
+        return None
+    return max(1, round(share * eps_frames))
 
 
 @dataclass

@@ -14,9 +14,9 @@ from torchrl.objectives import LossModule
 from torchrl_dceo._fast.actors import DirectEGreedy, PolicySequence
 from torchrl_dceo.agents.agent import Agent, Objective
 from torchrl_dceo.agents.builders import assemble, make_main_learner
-from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig
+from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig, reward_patience
 from torchrl_dceo.modules import EZGreedyModule
-from torchrl_dceo.settings import by_environment, check_at_least, check_between
+from torchrl_dceo.settings import by_environment, check_at_least, check_between, check_positive
 
 
 @dataclass
@@ -75,11 +75,13 @@ class EZGreedyConfig(LearnerConfig):
     max_duration: int = 10_000  # ours: the zeta distribution is cut here
     eps_per: Literal["decision", "step"] | None = OptionConfig.eps_per  # as for options
     eps_after_reward: bool = OptionConfig.eps_after_reward  # as for options
+    eps_patience: float | None = OptionConfig.eps_patience  # as for options
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_between(self, ("option_prob",))
         check_at_least(self, 1, ("max_duration",))
+        check_positive(self, ("eps_patience",))
         if not self.zeta_exponent > 1:
             raise ValueError(f"zeta_exponent must be above 1, got {self.zeta_exponent}")
 
@@ -97,6 +99,9 @@ def make_ez_greedy(env: EnvBase, config: EZGreedyConfig) -> Agent:
         max_duration=config.max_duration,
         eps_per=config.eps_per or "step",
         wait_for_reward=config.eps_after_reward,
+        reward_patience=reward_patience(
+            config.eps_patience, config.eps_frames, config.eps_after_reward
+        ),
     )
     return assemble(
         env,

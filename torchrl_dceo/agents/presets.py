@@ -68,7 +68,11 @@ _LEARNER: dict[Preset, dict[str, Any]] = {
 }
 # Of agents with options or repeated actions, in the paper and both codes: ε decays from the start, and is the
 # probability of exploring at a decision, where no option is active.
-_EXPLORING: dict[str, Any] = {"eps_after_reward": False, "eps_per": "decision"}
+_EXPLORING: dict[str, Any] = {
+    "eps_after_reward": False,
+    "eps_patience": None,
+    "eps_per": "decision",
+}
 _OPTIONS: dict[Preset, dict[str, Any]] = {
     "paper": {
         "num_options": 10,  # the paper
@@ -163,7 +167,8 @@ _REPLAY_ROWS = 1_000_000  # both codes
 _UNTOUCHED = """
 adam_eps gamma n_steps batch_size loss_function eps_init eps_end
 network bf16 main_learner table_step_size option_prob discovery_frames
-main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_newest least_barrier
+main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_by_action replay_newest
+least_barrier
 selection termination encoder option_reward objective option_duration
 num_atoms v_max prioritized priority_alpha priority_beta
 bonus_scale rnd_features observation_clip predictor_fraction zeta_exponent max_duration

@@ -65,6 +65,7 @@ def make_replay_buffer(
     uniform_measure: Literal["visits", "distinct"] = "visits",
     observation_hash: Literal["exact", "cell", "simhash"] | ObservationHash = "exact",
     newest: int | None = None,
+    by_action: bool = False,
     storage: Literal["memory", "memmap"] = "memory",
     scratch_dir: str | os.PathLike[str] | None = None,
     transform: Transform | Callable | None = None,
@@ -140,6 +141,9 @@ def make_replay_buffer(
             ``"exact"``.
         newest (int, optional): for ``"distinct"``: draw only from this many newest rows of each observation, so that
             outdated transitions are replaced when the agent returns. Default: ``None``, all rows.
+        by_action (bool, optional): for ``"distinct"``: of an observation, every action that was taken there is equally
+            likely, and ``newest`` counts the rows of each action. The actions are the entry ``"action"`` of
+            ``step_keys``. Default: ``False``, every row.
         storage (str, optional): ``"memory"`` or ``"memmap"`` (files). Defaults to ``"memory"``.
         scratch_dir (path-like, optional): the directory for the files of ``"memmap"``.
         transform (Transform or callable, optional): applied to samples. More can be appended.
@@ -207,10 +211,17 @@ def make_replay_buffer(
         )
     distinct = None
     if "distinct" in (sampler, uniform_measure):
-        distinct = DistinctSampler(rows, None if seed is None else seed + 2, newest=newest)
-    elif newest is not None:
+        if by_action and "action" not in columns.steps:
+            raise ValueError(
+                f"by_action=True needs 'action' among step_keys, got {list(columns.steps)}."
+            )
+        distinct = DistinctSampler(
+            rows, None if seed is None else seed + 2, newest=newest, by_action=by_action
+        )
+    elif newest is not None or by_action:
+        name, value = ("by_action", True) if newest is None else ("newest", newest)
         raise ValueError(
-            f"newest={newest} has no effect without sampler='distinct' or uniform_measure='distinct'."
+            f"{name}={value} has no effect without sampler='distinct' or uniform_measure='distinct'."
         )
     if distinct is not None and sampler == "distinct":
         drawn = distinct

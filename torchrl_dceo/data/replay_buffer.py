@@ -20,6 +20,8 @@ from torchrl_dceo.hashing import ObservationHash, combine, make_hash
 
 __all__ = ["NStepReplayBuffer"]
 
+_ACTION_HASH = make_hash("exact")
+
 _SEGMENT = 1 << 23  # bytes of rows in a segment
 _MOST_SEGMENTS = 256
 
@@ -151,7 +153,9 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
                         self._sampler.update_priority(rows.flatten(), priority)
             if self._distinct is not None:
                 update = self._writer.last_update
-                self._distinct.write(update.rows.reshape(-1), self._hashes(tensordicts))
+                self._distinct.write(
+                    update.rows.reshape(-1), self._hashes(tensordicts), self._actions(tensordicts)
+                )
                 self._distinct.set_live(update.changed, update.live)
         return rows
 
@@ -162,6 +166,13 @@ class NStepReplayBuffer(TensorDictReplayBuffer):
             value = data.get(key)
             found.append(self._observation_hash(value.flatten(0, data.ndim - 1)))
         return combine(found)
+
+    def _actions(self, data: TensorDictBase) -> Tensor | None:
+        """The hashes of a batch's actions, if the distinct sampler distinguishes them."""
+        if self._distinct is None or not self._distinct.by_action:
+            return None
+        action = data.get("action")
+        return _ACTION_HASH(action.reshape(data.numel(), -1))
 
     def _sample(self, batch_size: int) -> tuple[TensorDictBase, dict]:
         with self._replay_lock, self._write_lock:

@@ -63,6 +63,8 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
     :class:`OptionExplorationModule` for the meaning of the arguments.
     """
 
+    last_reward: Tensor | None
+
     def __init__(
         self,
         spec: TensorSpec,
@@ -79,6 +81,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         across_episodes: bool = False,
         eps_per: EpsPer = "decision",
         wait_for_reward: bool = False,
+        reward_patience: int | None = None,
     ) -> None:
         super().__init__()
         if eps_per not in get_args(EpsPer):
@@ -95,6 +98,14 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
             raise ValueError(f"annealing_num_steps must be at least 1, got {annealing_num_steps}")
         if annealing_start < 0:
             raise ValueError(f"annealing_start must not be negative, got {annealing_start}")
+        if reward_patience is not None and not wait_for_reward:
+            raise ValueError(
+                f"reward_patience={reward_patience} has no effect without wait_for_reward=True"
+            )
+        if reward_patience is not None and reward_patience < 1:
+            raise ValueError(
+                f"reward_patience must be at least 1 frame, got {reward_patience}: None waits for ever"
+            )
         leaf = action_leaf(spec, action_key)
         self.num_actions = int(leaf.space.n)
         self._one_hot_dtype = leaf.dtype if isinstance(leaf, OneHot) else None
@@ -107,6 +118,8 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.action_mask_key = action_mask_key
         self.across_episodes = across_episodes
         self.eps_per = eps_per
+        self.reward_patience = reward_patience
+        self.wait_for_reward = wait_for_reward
         # Buffers, so that they are saved with the policy and sent to worker processes with its weights.
         self.register_buffer("eps_init", torch.tensor(float(eps_init)))
         self.register_buffer("eps_end", torch.tensor(float(eps_end)))
@@ -114,11 +127,16 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.register_buffer("frames", torch.tensor(0))
         # The frame at which the annealing of ε starts: that of the first reward, if it waits for one.
         self.register_buffer("began", torch.tensor(_NEVER if wait_for_reward else 0))
+        # The frame of the last reward, for reward_patience; None is not saved.
+        last = None if reward_patience is None else torch.tensor(0)
+        self.register_buffer("last_reward", last)
 
     @property
     def waits_for_reward(self) -> bool:
-        """Whether the annealing of ε waits for the first reward."""
-        return bool(self.began == _NEVER)
+        """Whether :meth:`step` has to be told of rewards: ε waits for one, or returns to its start without."""
+        return self.wait_for_reward and (
+            self.reward_patience is not None or bool(self.began == _NEVER)
+        )
 
     def step(self, frames: int = 1, *, rewarded: bool = False) -> None:
         """Anneals ε linearly by a number of collected frames, from ``annealing_start`` on.
@@ -127,12 +145,17 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
             frames (int): the number of collected frames.
 
         Keyword Args:
-            rewarded (bool): whether any of them had a reward, for ``wait_for_reward``.
+            rewarded (bool): whether any of them had a reward, for ``wait_for_reward`` and ``reward_patience``.
         """
         # The buffers are written in place, because collectors hold references to them.
         self.frames.add_(frames)
         if rewarded:
             torch.minimum(self.began, self.frames, out=self.began)
+        if self.last_reward is not None and self.reward_patience is not None:
+            if rewarded:
+                self.last_reward.copy_(self.frames)
+            lapsed = self.frames - self.last_reward > self.reward_patience
+            self.began.masked_fill_(lapsed, _NEVER)
         self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
 
     def _progress(self) -> Tensor:
@@ -368,6 +391,9 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             ``"decision"``.
         wait_for_reward (bool, optional): whether ε starts to decay only when :meth:`step` was called with
             ``rewarded=True``: until then there is nothing to exploit. Default: ``False``.
+        reward_patience (int, optional): with ``wait_for_reward``, ε returns to ``eps_init`` after this many frames
+            without a reward, and waits for the next one: what was learned is of no use any more, as after a change of
+            the environment. Default: ``None``, never.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
@@ -408,6 +434,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         option_eps_init: float | None = None,
         eps_per: EpsPer = "decision",
         wait_for_reward: bool = False,
+        reward_patience: int | None = None,
         across_episodes: bool = False,
         selection: Selection | None = None,
         termination: Termination | None = None,
@@ -431,6 +458,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             across_episodes=across_episodes,
             eps_per=eps_per,
             wait_for_reward=wait_for_reward,
+            reward_patience=reward_patience,
         )
         if num_options < 1:
             raise ValueError(f"num_options must be at least 1, got {num_options}")
@@ -542,7 +570,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
             εz-greedy. Default: ``1.0``.
         zeta_exponent (float, optional): k > 1. Default: ``2.0``, the best of Dabney et al.
         max_duration (int, optional): the zeta distribution is truncated here. Default: ``10_000``.
-        eps_per, wait_for_reward: as in :class:`~torchrl_dceo.modules.OptionExplorationModule`.
+        eps_per, wait_for_reward, reward_patience: as in :class:`~torchrl_dceo.modules.OptionExplorationModule`.
         action_key, option_key, is_init_key (NestedKey, optional): the names of the entries.
         action_mask_key (NestedKey, optional): the mask of allowed actions, bool ``[*, A]``: random actions are
             among them, and a repetition ends where its action is not. Default: ``None``, no mask.
@@ -574,6 +602,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
         max_duration: int = 10_000,
         eps_per: EpsPer = "decision",
         wait_for_reward: bool = False,
+        reward_patience: int | None = None,
         action_key: NestedKey = "action",
         option_key: NestedKey = "option",
         is_init_key: NestedKey = "is_init",
@@ -592,6 +621,7 @@ class EZGreedyModule(TemporallyExtendedExploration):
             action_mask_key=action_mask_key,
             eps_per=eps_per,
             wait_for_reward=wait_for_reward,
+            reward_patience=reward_patience,
         )
         if zeta_exponent <= 1:
             raise ValueError(f"zeta_exponent must be greater than 1, got {zeta_exponent}")
