@@ -16,6 +16,7 @@ class Walkers:
 
     def __init__(self, streams, stack=1, seed=0, states=12):
         self.random = torch.Generator().manual_seed(seed)
+        self.action_random = torch.Generator().manual_seed(seed + 1)
         self.streams, self.stack, self.states = streams, stack, states
         self.frames = torch.stack([self._first() for _ in range(streams)])
 
@@ -25,6 +26,10 @@ class Walkers:
 
     def _first(self):
         return torch.full((self.stack,), self._state())
+
+    def _actions(self, shape):
+        """Four, of which the last are rare."""
+        return (torch.rand(shape, generator=self.action_random) ** 3 * 4).long()
 
     def batch(self, time):
         """``[streams, time]`` steps; an observation is the stack of the last states of its episode."""
@@ -48,7 +53,7 @@ class Walkers:
         return TensorDict(
             {
                 "pixels": frames[..., None, None].to(torch.uint8),
-                "action": torch.zeros(shape, dtype=torch.int64),
+                "action": self._actions(shape),
                 "next": {"pixels": following[..., None, None].to(torch.uint8), **end},
             },
             shape,
@@ -68,14 +73,17 @@ def make_buffer(streams=1, stack=1, capacity=60, **settings):
     )
 
 
-def brute_force(replay):
-    """The rows that can be drawn, and by their observations, the probability of each."""
+def brute_force(replay, by_action=False):
+    """The rows that can be drawn, and by their observations (and actions), the probability of each."""
     everything = replay.transitions()
     observations = [tuple(frames.flatten().tolist()) for frames in everything["pixels"]]
-    counts = Counter(observations)
+    actions = everything["action"].tolist() if by_action else [0] * len(observations)
+    groups = list(zip(observations, actions, strict=True))
+    counts, tried = Counter(groups), Counter(seen for seen, _ in set(groups))
     rows = everything["index"].tolist()
     return {
-        row: 1 / (len(counts) * counts[seen]) for row, seen in zip(rows, observations, strict=True)
+        row: 1 / (len(tried) * tried[group[0]] * counts[group])
+        for row, group in zip(rows, groups, strict=True)
     }
 
 
@@ -85,7 +93,7 @@ def check_counts(replay):
     counts = sampler.count(torch.tensor(list(expected))).double()
     wanted = torch.tensor(list(expected.values()), dtype=torch.float64)
     torch.testing.assert_close((sampler.num_distinct * counts).reciprocal(), wanted)
-    assert sum(map(sampler._held, range(sampler.num_distinct))) == len(expected)
+    assert int((sampler._place >= 0).sum()) == len(expected)
     return expected
 
 
@@ -94,15 +102,16 @@ def drawn_frequencies(replay, draws):
     return torch.bincount(index, minlength=replay.storage.max_size).double() / draws
 
 
+@pytest.mark.parametrize("by_action", [False, True])
 @pytest.mark.parametrize(("streams", "stack"), [(1, 1), (3, 1), (1, 3), (2, 4)])
-def test_frequencies_are_those_of_a_brute_force_count(streams, stack):
-    replay = make_buffer(streams, stack, capacity=60 * streams)
+def test_frequencies_are_those_of_a_brute_force_count(streams, stack, by_action):
+    replay = make_buffer(streams, stack, capacity=60 * streams, by_action=by_action)
     walkers = Walkers(streams, stack)
     for step in range(60):
         replay.extend(walkers.batch(1 + step % 7))
         if len(replay) == 0:
             continue
-        expected = check_counts(replay)
+        expected = brute_force(replay, by_action=True) if by_action else check_counts(replay)
         if step % 20 == 19:
             # And the draws: chi-square, six standard deviations above its mean by a chance below 1e-6.
             frequency, draws = drawn_frequencies(replay, 20_000), 20_000
@@ -118,17 +127,23 @@ def test_frequencies_are_those_of_a_brute_force_count(streams, stack):
 
 @pytest.mark.parametrize(("streams", "stack"), [(1, 1), (3, 1), (2, 4)])
 @pytest.mark.parametrize("newest", [1, 3])
-def test_only_the_newest_rows_of_an_observation(streams, stack, newest):
+@pytest.mark.parametrize("by_action", [False, True])
+def test_only_the_newest_rows_of_an_observation(streams, stack, newest, by_action):
     """Streams write in turn, each its own ring of time: the newest are those written last, whatever their rows."""
-    replay = make_buffer(streams, stack, capacity=60 * streams, newest=newest)
+    replay = make_buffer(
+        streams, stack, capacity=60 * streams, newest=newest, by_action=by_action
+    )
     walkers, written = Walkers(streams, stack), {}
     for clock in range(80):
         rows = replay.extend(walkers.batch(1))
         written |= {int(row): clock for row in rows.flatten()}
     everything = replay.transitions()
     by_observation: dict[tuple, list[tuple[int, int]]] = {}
-    for row, frames in zip(everything["index"].tolist(), everything["pixels"], strict=True):
-        seen = tuple(frames.flatten().tolist())
+    actions = everything["action"] if by_action else torch.zeros_like(everything["action"])
+    for row, frames, action in zip(
+        everything["index"].tolist(), everything["pixels"], actions.tolist(), strict=True
+    ):
+        seen = (*frames.flatten().tolist(), action)
         by_observation.setdefault(seen, []).append((written[row], row))
     drawn = set(replay.sample_distinct(20_000)["index"].tolist())
     for rows_of in by_observation.values():
@@ -210,12 +225,13 @@ def test_it_is_the_uniform_draw_where_all_observations_differ():
     assert int((counts > 0).sum()) == 79 and statistic < 78 + 6 * (2 * 78) ** 0.5
 
 
+@pytest.mark.parametrize("by_action", [False, True])
 @pytest.mark.parametrize("disk", [False, True])
-def test_saved_and_restored_midway(disk, tmp_path):
-    replay, walkers = make_buffer(2, capacity=80), Walkers(2)
+def test_saved_and_restored_midway(disk, tmp_path, by_action):
+    replay, walkers = make_buffer(2, capacity=80, by_action=by_action), Walkers(2)
     for _ in range(25):
         replay.extend(walkers.batch(5))
-    other = make_buffer(2, capacity=80)
+    other = make_buffer(2, capacity=80, by_action=by_action)
     if disk:
         replay.dumps(tmp_path)
         other.loads(tmp_path)
@@ -228,7 +244,8 @@ def test_saved_and_restored_midway(disk, tmp_path):
         first, second = replay.sample(), other.sample()
         for key in ("index", ("uniform", "index"), ("uniform", "successor", "pixels")):
             assert torch.equal(first[key], second[key])
-    check_counts(other)
+    if not by_action:
+        check_counts(other)
 
 
 def test_a_buffer_saved_without_it_is_refused():
@@ -236,6 +253,13 @@ def test_a_buffer_saved_without_it_is_refused():
     plain.extend(Walkers(1).batch(5).squeeze(0))
     with pytest.raises(ValueError, match="has measure=None, this one 'distinct'"):
         make_buffer().load_state_dict(plain.state_dict())
+
+
+def test_a_buffer_saved_without_actions_is_refused():
+    plain = make_buffer()
+    plain.extend(Walkers(1).batch(5))
+    with pytest.raises(ValueError, match="has by_action=False, this one True: build it with"):
+        make_buffer(by_action=True).load_state_dict(plain.state_dict())
 
 
 def test_emptied():
@@ -291,6 +315,12 @@ def test_bad_arguments():
         make_replay_buffer(60, uniform_measure="all")
     with pytest.raises(ValueError, match="newest=3 has no effect without sampler='distinct'"):
         make_replay_buffer(60, newest=3)
+    with pytest.raises(ValueError, match="by_action=True has no effect without sampler='distinct'"):
+        make_replay_buffer(60, by_action=True)
+    with pytest.raises(ValueError, match="by_action=True needs 'action' among step_keys, got"):
+        make_replay_buffer(60, sampler="distinct", by_action=True, step_keys=["option"])
+    with pytest.raises(ValueError, match="needs the actions of the rows, got None"):
+        DistinctSampler(4, by_action=True).write(torch.tensor([0]), torch.tensor([5]))
     with pytest.raises(ValueError, match="newest must be at least 1, got 0"):
         make_replay_buffer(60, sampler="distinct", newest=0)
     with pytest.raises(ValueError, match="'prioritized' or 'distinct', got 'recent'"):

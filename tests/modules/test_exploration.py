@@ -262,6 +262,43 @@ def test_epsilon_waits_for_the_first_reward(start):
     assert late.eps.item() == pytest.approx(0.9)
 
 
+def test_epsilon_starts_anew_where_rewards_stop():
+    explore = module(
+        eps_end=0.0, annealing_num_steps=100, wait_for_reward=True, reward_patience=30
+    )
+    trace = []
+    for step in range(14):
+        # Rewards in steps 1, 2 and 10: after 30 frames without one ε is what it was at first, and waits.
+        explore.step(10, rewarded=step in (1, 2, 10))
+        assert explore.waits_for_reward
+        trace.append(round(explore.eps.item(), 4))
+    assert trace == [1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7]
+    never = module(eps_end=0.0, annealing_num_steps=100, wait_for_reward=True)
+    never.step(10, rewarded=True)
+    never.step(1000)
+    assert never.eps.item() == 0
+
+
+def test_patience_is_saved():
+    settings = {"annealing_num_steps": 100, "wait_for_reward": True, "reward_patience": 30}
+    first, second = module(**settings), module(**settings)
+    first.step(10, rewarded=True)
+    first.step(20)
+    second.load_state_dict(first.state_dict())
+    for _ in range(3):
+        first.step(5)
+        second.step(5)
+        assert first.eps == second.eps
+    assert float(first.eps) == 1.0
+
+
+def test_patience_needs_a_reward_to_wait_for():
+    with pytest.raises(ValueError, match="reward_patience=5 has no effect without wait_for_reward"):
+        module(reward_patience=5)
+    with pytest.raises(ValueError, match="reward_patience must be at least 1 frame, got 0"):
+        module(wait_for_reward=True, reward_patience=0)
+
+
 def test_waiting_for_the_first_reward_is_saved():
     first, second = (module(annealing_num_steps=10, wait_for_reward=True) for _ in range(2))
     first.step(4, rewarded=True)

@@ -321,6 +321,13 @@ MODULES = [
         ("modules/test_exploration.py::test_epsilon_waits_for_the_first_reward",),
     ),
     Mutation(
+        "epsilon stays where it is when rewards stop",
+        "modules/exploration.py",
+        "self.began.masked_fill_(lapsed, _NEVER)",
+        "pass",
+        ("modules/test_exploration.py::test_epsilon_starts_anew_where_rewards_stop",),
+    ),
+    Mutation(
         "options' lengths do not count in the share of steps that explore",
         "modules/exploration.py",
         "length = self.option_prob * self._mean_length() + 1 - self.option_prob",
@@ -640,15 +647,29 @@ DATA = [
     Mutation(
         "only the first visit of a distinct observation is drawn",
         "data/distinct.py",
-        "int(share * drawable)",
-        "int(share * 0)",
+        "int(scaled % 1 * drawable)",
+        "0",
         ("data/test_distinct.py::test_frequencies_are_those_of_a_brute_force_count",),
     ),
     Mutation(
         "of an observation the oldest rows are drawn instead of the newest",
         "data/distinct.py",
-        "rows[len(rows) - drawable + int(share * drawable)]",
-        "rows[first[slot] + int(share * drawable)]",
+        "rows[len(rows) - drawable + int(scaled % 1 * drawable)]",
+        "rows[group.first + int(scaled % 1 * drawable)]",
+        ("data/test_distinct.py::test_only_the_newest_rows_of_an_observation",),
+    ),
+    Mutation(
+        "only the first action of a distinct observation is drawn",
+        "data/distinct.py",
+        "group = actions[int(scaled)]",
+        "group = actions[0]",
+        ("data/test_distinct.py::test_frequencies_are_those_of_a_brute_force_count",),
+    ),
+    Mutation(
+        "actions are not told apart",
+        "data/distinct.py",
+        "self._action[row] = actions.numpy()",
+        "pass",
         ("data/test_distinct.py::test_only_the_newest_rows_of_an_observation",),
     ),
     Mutation(

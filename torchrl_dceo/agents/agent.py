@@ -182,6 +182,15 @@ class Objective:
     weighted_mean: bool = False
 
 
+def _is_rewarded(data: TensorDictBase) -> bool:
+    """Whether a collected batch contains a reward that can be exploited: any but a penalty that ends the episode.
+
+    Avoiding such a penalty takes no exploration, and as long as nothing else was found it is all that can be learned.
+    """
+    reward, terminated = data.get(("next", "reward")), data.get(("next", "terminated"))
+    return bool(((reward > 0) | ((reward < 0) & ~terminated)).any())
+
+
 class Agent(nn.Module):
     """A policy, and the objectives that process each batch in order.
 
@@ -275,7 +284,7 @@ class Agent(nn.Module):
         """Anneals ε by the frames of a collected batch, possibly from the first reward on, and calls the observers."""
         explorer, frames = self.explorer, data.numel()
         if isinstance(explorer, TemporallyExtendedExploration) and explorer.waits_for_reward:
-            explorer.step(frames, rewarded=bool((data.get(("next", "reward")) != 0).any()))
+            explorer.step(frames, rewarded=_is_rewarded(data))
         else:
             explorer.step(frames)
         for observe in self.observers:
