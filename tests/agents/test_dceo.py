@@ -90,7 +90,7 @@ def test_epsilon_falls_after_discovery():
 @pytest.mark.parametrize("name", ["dceo", "ez_greedy"])
 def test_epsilon_falls_from_the_first_reward_on(name):
     env = make_env("NineRooms", room_size=3, batch_size=4, max_steps=20, seed=0)
-    agent = make_agent(name, env, eps_frames=100)
+    agent = make_agent(name, env, eps_frames=100, eps_patience=None)
     pixels, reward = env.rollout(5)["pixels"], torch.zeros(4, 5, 1)
     for step in range(10):
         reward[2, 3] = 1.0 * (step == 6)
@@ -101,6 +101,38 @@ def test_epsilon_falls_from_the_first_reward_on(name):
     free = {"pixels": pixels, "next": {"reward": torch.zeros(4, 5, 1)}}
     at_once.collected(TensorDict(free, [4, 5]))
     assert float(at_once.explorer.eps) < 1
+
+
+@pytest.mark.parametrize("name", ["dceo", "ez_greedy"])
+def test_epsilon_starts_anew_where_rewards_stop(name):
+    env = make_env("NineRooms", room_size=3, batch_size=4, max_steps=20, seed=0)
+    agent = make_agent(name, env, eps_frames=100, eps_patience=0.5)
+    pixels = env.rollout(5)["pixels"]
+    eps = []
+    for step in range(8):
+        reward = torch.full((4, 5, 1), float(step in (0, 1)))
+        agent.collected(TensorDict({"pixels": pixels, "next": {"reward": reward}}, [4, 5]))
+        eps.append(float(agent.explorer.eps))
+    # The last reward is at frame 40, and 50 frames pass without one at frame 100.
+    assert eps[0] == 1 and eps[1] > eps[2] > eps[3] and eps[4:] == [1, 1, 1, 1]
+    for settings in ({"eps_patience": None}, {"eps_after_reward": False}):
+        assert make_agent(name, env, **settings).explorer.reward_patience is None
+
+
+@pytest.mark.parametrize(
+    ("reward", "terminated", "falls"),
+    [(1.0, True, True), (-1.0, False, True), (-1.0, True, False), (0.0, True, False)],
+)
+def test_a_penalty_that_ends_the_episode_is_nothing_to_exploit(reward, terminated, falls):
+    env = make_env("NineRooms", room_size=3, batch_size=4, max_steps=20, seed=0)
+    agent = make_agent("dceo", env, eps_frames=100)
+    ending = torch.zeros(4, 5, 1, dtype=torch.bool)
+    ending[1, 4] = terminated
+    rewards = torch.zeros(4, 5, 1)
+    rewards[1, 4] = reward
+    following = {"reward": rewards, "terminated": ending}
+    agent.collected(TensorDict({"pixels": env.rollout(5)["pixels"], "next": following}, [4, 5]))
+    assert (agent.explorer.began == 20) == falls
 
 
 def is_even(batch, replay):
@@ -131,8 +163,9 @@ def test_everything_learns_from_distinct_observations_by_default():
     trainer = trained("dceo")
     batch = trainer.replay.sample(4000)
     assert "uniform" not in batch.keys() and is_even(batch, trainer.replay)
-    assert trainer.replay._sampler.newest is None
-    assert trained("dceo", replay_newest=7).replay._sampler.newest == 7
+    assert trainer.replay._sampler.newest == 10 and trainer.replay._sampler.by_action
+    plain = trained("dceo", replay_newest=None, replay_by_action=False).replay._sampler
+    assert plain.newest is None and not plain.by_action
 
 
 def test_the_laplacian_learns_from_visits_if_told():

@@ -187,8 +187,9 @@ def _is_rewarded(data: TensorDictBase) -> bool:
 
     Avoiding such a penalty takes no exploration, and as long as nothing else was found it is all that can be learned.
     """
-    reward, terminated = data.get(("next", "reward")), data.get(("next", "terminated"))
-    return bool(((reward > 0) | ((reward < 0) & ~terminated)).any())
+    reward = data.get(("next", "reward"))
+    ended = data.get(("next", "terminated"), torch.zeros_like(reward, dtype=torch.bool))
+    return bool(((reward > 0) | ((reward < 0) & ~ended)).any())
 
 
 class Agent(nn.Module):
