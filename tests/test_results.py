@@ -25,6 +25,9 @@ LATER = {
     "laplacian_measure",
     "main_adam_eps",
     "direction",
+    "replay_by_action",
+    "replay_newest",
+    "eps_patience",
 }
 
 

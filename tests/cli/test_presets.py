@@ -44,7 +44,7 @@ def test_the_command_line_goes_before_the_preset_and_the_preset_before_the_recip
         ["env=nine_rooms_goal_switch", "preset=paper", "agent.lr=1e-3", "update_period=8"]
     )
     assert (composed["agent"]["lr"], composed["update_period"]) == (1e-3, 8)
-    assert composed["agent"]["eps_frames"] == 30_000  # the recipe: 70,000
+    assert composed["agent"]["eps_frames"] == 30_000  # the default: 100,000
     assert composed["agent"]["option_prob"] == 0.7  # the paper's, in the recipe
     assert compose(["preset=paper", "agent=diayn", "num_options=4"])["agent"]["num_options"] == 4
     three = compose(["env=miniworld_four_rooms", "preset=authors", "env.obs_width=40"])

@@ -118,7 +118,7 @@ NON_STATIONARY = Study(
     title="Exploration when the environment changes",
     question="Does DCEO adapt sooner than others when the goal moves, and when most hallways close as well?",
     presets={
-        # The defaults of training: the environment changes after half of 300,000 frames, ε has fallen after 70,000.
+        # The defaults of training: the environment changes after half of 300,000 frames, ε has fallen after 100,000.
         "paper": Preset(
             "Nine Rooms, 300,000 frames, the change after half of them, 30 seeds",
             _switches([*_AGENTS], 30, 300_000),
