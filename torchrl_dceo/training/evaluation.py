@@ -73,7 +73,8 @@ def evaluate(
             running &= ~now["next", "done"].reshape(env.batch_size)
             if not running.any():
                 break
-    return float(total.mean())
+    # In double precision: nine of ten goals are 0.9, and in float32 less than solved_return=0.9.
+    return float(total.double().mean())
 
 
 def _act_randomly(
