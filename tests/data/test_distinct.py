@@ -130,9 +130,7 @@ def test_frequencies_are_those_of_a_brute_force_count(streams, stack, by_action)
 @pytest.mark.parametrize("by_action", [False, True])
 def test_only_the_newest_rows_of_an_observation(streams, stack, newest, by_action):
     """Streams write in turn, each its own ring of time: the newest are those written last, whatever their rows."""
-    replay = make_buffer(
-        streams, stack, capacity=60 * streams, newest=newest, by_action=by_action
-    )
+    replay = make_buffer(streams, stack, capacity=60 * streams, newest=newest, by_action=by_action)
     walkers, written = Walkers(streams, stack), {}
     for clock in range(80):
         rows = replay.extend(walkers.batch(1))

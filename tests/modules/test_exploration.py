@@ -263,9 +263,7 @@ def test_epsilon_waits_for_the_first_reward(start):
 
 
 def test_epsilon_starts_anew_where_rewards_stop():
-    explore = module(
-        eps_end=0.0, annealing_num_steps=100, wait_for_reward=True, reward_patience=30
-    )
+    explore = module(eps_end=0.0, annealing_num_steps=100, wait_for_reward=True, reward_patience=30)
     trace = []
     for step in range(14):
         # Rewards in steps 1, 2 and 10: after 30 frames without one ε is what it was at first, and waits.

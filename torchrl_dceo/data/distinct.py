@@ -55,8 +55,8 @@ class DistinctSampler(_Seeded):
 
     Observations are identified by their hash (see :mod:`torchrl_dceo.hashing`), computed once, when a row is written.
     The distinct hashes are kept in a dense list; one without rows is replaced by the last of the list. The rows of
-    each hash and action are in the order in which they became valid for sampling, so that the row to be removed is nearly always
-    the first. Drawing, adding and overwriting a row take constant (amortised) time at any size.
+    each hash and action are in the order in which they became valid for sampling, so that the row to be removed is
+    nearly always the first. Drawing, adding and overwriting a row take constant (amortised) time at any size.
 
     :func:`~torchrl_dceo.data.make_replay_buffer` builds and feeds one with ``sampler="distinct"`` or
     ``uniform_measure="distinct"``.
@@ -134,7 +134,9 @@ class DistinctSampler(_Seeded):
             actions (Tensor, optional): the hashes of the actions taken there, int64 ``[K]``; for ``by_action``.
         """
         if self.by_action and actions is None:
-            raise ValueError("a sampler with by_action=True needs the actions of the rows, got None")
+            raise ValueError(
+                "a sampler with by_action=True needs the actions of the rows, got None"
+            )
         row = rows.numpy()
         self._remove(row)
         self._hash[row] = hashes.numpy()

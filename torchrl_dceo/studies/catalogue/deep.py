@@ -301,6 +301,7 @@ REVERSED: dict[str, tuple[str, ...]] = {
     # 1000 frames at an update per 8.
     "hard_targets": ("agent.target_tau=null", "agent.target_period=125"),
     "epsilon_over_a_tenth": ("agent.eps_after_reward=false", "agent.eps_frames={tenth}"),
+    "no_new_start_of_epsilon": ("agent.eps_patience=null",),
     "raw_images": ("agent.centre_pixels=false",),
     "replay_of_visits": ("agent.replay_measure=visits",),
     "epsilon_of_decisions": ("agent.eps_per=decision",),
