@@ -26,6 +26,7 @@ def run(name: str, *arguments: object) -> str:
         ("option_quality", ["--updates", "100"]),
         ("learner_quality", ["--updates", "1000", "--seeds", "0"]),
         ("perfect_options", ["--environments", "Maze", "--episodes", "20"]),
+        ("goal_sensitivity", ["--environments", "Maze", "--steps", "100", "--repeats", "2"]),
     ],
 )
 def test_an_investigation_writes_its_table(name, arguments, tmp_path):

@@ -130,7 +130,7 @@ class OptionConfig(_Checked):
     eps_after_reward: bool = True
     # Ours: after this share of eps_frames without a reward ε starts anew, as before the first one, so that an
     # environment that has changed is explored again; None: never, the paper.
-    eps_patience: float | None = by_environment(0.125)
+    eps_patience: float | None = 0.125
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
     option_gamma: float | None = 0.95

@@ -75,7 +75,7 @@ class EZGreedyConfig(LearnerConfig):
     max_duration: int = 10_000  # ours: the zeta distribution is cut here
     eps_per: Literal["decision", "step"] | None = OptionConfig.eps_per  # as for options
     eps_after_reward: bool = OptionConfig.eps_after_reward  # as for options
-    eps_patience: float | None = by_environment(OptionConfig.eps_patience)  # as for options
+    eps_patience: float | None = OptionConfig.eps_patience  # as for options
 
     def __post_init__(self) -> None:
         super().__post_init__()
