@@ -63,7 +63,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
     :class:`OptionExplorationModule` for the meaning of the arguments.
     """
 
-    unrewarded: Tensor | None
+    last_reward: Tensor | None
 
     def __init__(
         self,
@@ -127,9 +127,9 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.register_buffer("frames", torch.tensor(0))
         # The frame at which the annealing of ε starts: that of the first reward, if it waits for one.
         self.register_buffer("began", torch.tensor(_NEVER if wait_for_reward else 0))
-        # Frames since the last reward, each weighted by 1 − ε, for reward_patience; None is not saved.
-        since = None if reward_patience is None else torch.tensor(0.0, dtype=torch.float64)
-        self.register_buffer("unrewarded", since)
+        # The frame of the last reward, for reward_patience; None is not saved.
+        last = None if reward_patience is None else torch.tensor(0)
+        self.register_buffer("last_reward", last)
 
     @property
     def waits_for_reward(self) -> bool:
@@ -151,12 +151,11 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.frames.add_(frames)
         if rewarded:
             torch.minimum(self.began, self.frames, out=self.began)
-        if self.unrewarded is not None and self.reward_patience is not None:
-            # Only greedy decisions count: while ε is near 1, nothing was tried that could have failed.
-            self.unrewarded.add_(frames * (1 - self.eps.double())).mul_(not rewarded)
-            lapsed = self.unrewarded > self.reward_patience
+        if self.last_reward is not None and self.reward_patience is not None:
+            if rewarded:
+                self.last_reward.copy_(self.frames)
+            lapsed = self.frames - self.last_reward > self.reward_patience
             self.began.masked_fill_(lapsed, _NEVER)
-            self.unrewarded.masked_fill_(lapsed, 0.0)
         self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
 
     def _progress(self) -> Tensor:
@@ -393,8 +392,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         wait_for_reward (bool, optional): whether ε starts to decay only when :meth:`step` was called with
             ``rewarded=True``: until then there is nothing to exploit. Default: ``False``.
         reward_patience (int, optional): with ``wait_for_reward``, ε returns to ``eps_init`` after this many frames
-            without a reward, each weighted by 1 − ε, and waits for the next one: what was learned is of no use any
-            more, as after a change of the environment. Default: ``None``, never.
+            without a reward, and waits for the next one: what was learned is of no use any more, as after a change of
+            the environment. Default: ``None``, never.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
