@@ -103,6 +103,18 @@ def stored(folder, seed, rows, **config):
         writer.writerows(rows)
 
 
+def test_seeds_of_an_environment_with_the_seed_of_its_run_are_compared(tmp_path):
+    """3D Four Rooms draws its start from the seed of the run; another start is another environment."""
+    rows = [{"frames": 400, "updates": 9, "eval_return": 1.0, "train_return": 1.0, "coverage": 3}]
+    for name, seed, start_seed in (("a", 1, 1), ("b", 2, 2), ("c", 3, 1)):
+        stored(tmp_path / name, seed, rows, env={"name": "3D", "start_seed": start_seed})
+    for name in "ab":
+        collect_run(tmp_path / name, tmp_path / "study" / "rooms")
+    assert sorted(read_study(tmp_path / "study")["rooms"][0].seeds) == [1, 2]
+    with pytest.raises(ValueError, match=r"env.start_seed is 1 and was 'the seed of the run'"):
+        collect_run(tmp_path / "c", tmp_path / "study" / "rooms")
+
+
 def test_comparisons_hold_a_stopped_run_at_its_last_value(tmp_path):
     """Against the run that it would have been, had it gone on as it was."""
     curve = [(40 * i, 0.0 if i < 3 else 1.0) for i in range(1, 11)]

@@ -143,8 +143,8 @@ def collect_run(
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "config.yaml").is_file():
         difference = first_difference(
-            _config(folder),
-            _config(Path(run_dir)),
+            _without_seed(_config(folder)),
+            _without_seed(_config(Path(run_dir))),
             ignored=_FREE,
             sentence="{name} is {own} and was {saved}",
         )
@@ -166,6 +166,14 @@ def _config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or not {"agent", "seed"} <= set(config):
         raise ValueError(f"{path} does not contain the agent and the seed")
     return config
+
+
+def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings without the seed where an environment repeats it: the start of 3D Four Rooms is drawn from it."""
+    env = config.get("env")
+    if not isinstance(env, dict) or env.get("start_seed") != config["seed"]:
+        return config
+    return {**config, "env": {**env, "start_seed": "the seed of the run"}}
 
 
 def _agent_runs(folder: Path, seeds: dict[int, Progress]) -> AgentRuns:
