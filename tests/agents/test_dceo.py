@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -109,12 +111,18 @@ def test_epsilon_starts_anew_where_rewards_stop(name):
     agent = make_agent(name, env, eps_frames=100, eps_patience=0.5)
     pixels = env.rollout(5)["pixels"]
     eps = []
-    for step in range(8):
-        reward = torch.full((4, 5, 1), float(step in (0, 1)))
+    for step in range(12):
+        rewarded = step in (0, 1)
+        reward = torch.full((4, 5, 1), float(rewarded))
         agent.collected(TensorDict({"pixels": pixels, "next": {"reward": reward}}, [4, 5]))
         eps.append(float(agent.explorer.eps))
-    # The last reward is at frame 40, and 50 frames pass without one at frame 100.
-    assert eps[0] == 1 and eps[1] > eps[2] > eps[3] and eps[4:] == [1, 1, 1, 1]
+    # It falls to its end, and after greedy steps for half of the 100 frames of the decay it waits for a reward again.
+    given_up = next(step for step, (a, b) in enumerate(pairwise(eps), 1) if a < b)
+    assert eps[0] == 1 and all(a >= b for a, b in pairwise(eps[:given_up]))
+    assert eps[given_up - 1] < 0.1 and eps[given_up:] == [1] * (12 - given_up)
+    assert (
+        given_up >= 7
+    )  # 20 frames each: the decay ends at step 5, and 50 greedy steps take three more
     for settings in ({"eps_patience": None}, {"eps_after_reward": False}):
         assert make_agent(name, env, **settings).explorer.reward_patience is None
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from clock_env import ACTIONS, explorers_env
@@ -264,13 +266,38 @@ def test_epsilon_waits_for_the_first_reward(start):
 
 def test_epsilon_starts_anew_where_rewards_stop():
     explore = module(eps_end=0.0, annealing_num_steps=100, wait_for_reward=True, reward_patience=30)
-    trace = []
-    for step in range(14):
-        # Rewards in steps 1, 2 and 10: after 30 frames without one ε is what it was at first, and waits.
-        explore.step(10, rewarded=step in (1, 2, 10))
+    # A decision to explore takes so many steps, a greedy one takes one.
+    length = explore.option_prob * explore.option_duration + 1 - explore.option_prob
+    trace, eps, unrewarded, began = [], 1.0, 0.0, None
+    for step in range(60):
+        # Only greedy steps count; a reward starts the count again.
+        rewarded = step in (1, 2, 40)
+        unrewarded = 0.0 if rewarded else unrewarded + 10 * (1 - eps) / (eps * length + 1 - eps)
+        if rewarded and began is None:
+            began = step
+        if unrewarded > 30:
+            unrewarded, began = 0.0, None
+        eps = 1.0 if began is None else max(0.0, 1 - (step - began) / 10)
+        explore.step(10, rewarded=rewarded)
         assert explore.waits_for_reward
-        trace.append(round(explore.eps.item(), 4))
-    assert trace == [1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7]
+        assert explore.eps.item() == pytest.approx(eps, abs=1e-6)
+        trace.append(round(eps, 1))
+    # Both decays come to their end, and 30 greedy steps later ε is as at first: without options' lengths at a half.
+    assert trace[:12] == [1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
+    (first, second) = (i for i, (a, b) in enumerate(pairwise(trace)) if a < b)
+    assert (
+        trace[first] == trace[second] == 0
+        and first < 16
+        and trace[first + 1 : 41] == [1] * (40 - first)
+    )
+    # At ε = 0 all frames count: 30 of them.
+    settled = module(eps_end=0.0, annealing_num_steps=1, wait_for_reward=True, reward_patience=30)
+    settled.step(10, rewarded=True)
+    settled.step(10, rewarded=True)
+    settled.step(30)
+    assert settled.eps.item() == 0
+    settled.step(1)
+    assert settled.eps.item() == 1
     never = module(eps_end=0.0, annealing_num_steps=100, wait_for_reward=True)
     never.step(10, rewarded=True)
     never.step(1000)
@@ -283,11 +310,13 @@ def test_patience_is_saved():
     first.step(10, rewarded=True)
     first.step(20)
     second.load_state_dict(first.state_dict())
-    for _ in range(3):
+    trace = []
+    for _ in range(40):
         first.step(5)
         second.step(5)
         assert first.eps == second.eps
-    assert float(first.eps) == 1.0
+        trace.append(float(first.eps))
+    assert trace[0] < 1 and trace[-1] == 1 > min(trace)
 
 
 def test_patience_needs_a_reward_to_wait_for():

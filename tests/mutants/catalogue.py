@@ -330,8 +330,8 @@ MODULES = [
     Mutation(
         "options' lengths do not count in the share of steps that explore",
         "modules/exploration.py",
-        "length = self.option_prob * self._mean_length() + 1 - self.option_prob",
-        "length = 1.0",
+        "return self.option_prob * self._mean_length() + 1 - self.option_prob",
+        "return 1.0",
         ("modules/test_exploration.py::test_a_share_of_epsilon_of_all_steps_explores",),
     ),
     Mutation(

@@ -128,8 +128,8 @@ class OptionConfig(_Checked):
     eps_per: Literal["decision", "step"] | None = None
     # Ours: ε decays from the first reward on, before which there is nothing to exploit; False: at once, the paper.
     eps_after_reward: bool = True
-    # Ours: after this share of eps_frames without a reward ε starts anew, as before the first one, so that an
-    # environment that has changed is explored again; None: never, the paper.
+    # Ours: after this share of eps_frames of greedy steps without a reward ε starts anew, as before the first one, so
+    # that an environment that has changed is explored again; None: never, the paper.
     eps_patience: float | None = 0.125
     options_across_episodes: bool = False  # the paper; True: as in the authors' code
     # ours (docs/concepts/options.md); None: the main one, as the paper
@@ -162,7 +162,7 @@ class OptionConfig(_Checked):
 
 
 def reward_patience(share: float | None, eps_frames: int, after_reward: bool) -> int | None:
-    """The frames without a reward after which ε starts anew, from the settings; ``None``: it never does."""
+    """The greedy steps without a reward after which ε starts anew, from the settings; ``None``: it never does."""
     if share is None or not after_reward:
         return None
     return max(1, round(share * eps_frames))

@@ -63,7 +63,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
     :class:`OptionExplorationModule` for the meaning of the arguments.
     """
 
-    last_reward: Tensor | None
+    unrewarded: Tensor | None
 
     def __init__(
         self,
@@ -127,9 +127,9 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.register_buffer("frames", torch.tensor(0))
         # The frame at which the annealing of ε starts: that of the first reward, if it waits for one.
         self.register_buffer("began", torch.tensor(_NEVER if wait_for_reward else 0))
-        # The frame of the last reward, for reward_patience; None is not saved.
-        last = None if reward_patience is None else torch.tensor(0)
-        self.register_buffer("last_reward", last)
+        # Greedy steps since the last reward, for reward_patience; None is not saved.
+        since = None if reward_patience is None else torch.tensor(0.0, dtype=torch.float64)
+        self.register_buffer("unrewarded", since)
 
     @property
     def waits_for_reward(self) -> bool:
@@ -151,11 +151,12 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.frames.add_(frames)
         if rewarded:
             torch.minimum(self.began, self.frames, out=self.began)
-        if self.last_reward is not None and self.reward_patience is not None:
-            if rewarded:
-                self.last_reward.copy_(self.frames)
-            lapsed = self.frames - self.last_reward > self.reward_patience
+        if self.unrewarded is not None and self.reward_patience is not None:
+            # Only greedy steps count: while ε is near 1, nothing was tried that could have failed.
+            self.unrewarded.add_(frames * self._greedy_share()).mul_(not rewarded)
+            lapsed = self.unrewarded > self.reward_patience
             self.began.masked_fill_(lapsed, _NEVER)
+            self.unrewarded.masked_fill_(lapsed, 0.0)
         self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
 
     def _progress(self) -> Tensor:
@@ -163,13 +164,21 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         start = self.began.clamp(min=self.annealing_start)
         return ((self.frames - start) / self.annealing_num_steps).clamp_(0, 1)
 
+    def _exploring_length(self) -> float:
+        """The mean number of steps L of a decision to explore: μ E[length] + 1 − μ."""
+        return self.option_prob * self._mean_length() + 1 - self.option_prob
+
     def _decision_probability(self, eps: float) -> float:
         """The probability p of exploring at a decision, for a share ε of exploratory steps.
 
-        A decision to explore takes L = μ E[length] + 1 − μ steps, any other takes one: p L / (p L + 1 − p) = ε.
+        A decision to explore takes L steps, any other takes one: p L / (p L + 1 − p) = ε.
         """
-        length = self.option_prob * self._mean_length() + 1 - self.option_prob
-        return eps / (eps + (1 - eps) * length)
+        return eps / (eps + (1 - eps) * self._exploring_length())
+
+    def _greedy_share(self) -> Tensor:
+        """The share of greedy steps, (1 − p) / (p L + 1 − p) at the current probability p of exploring at a decision."""
+        greedy = 1 - self.eps.double()
+        return greedy / (self.eps * self._exploring_length() + greedy)
 
     def _count_steps(self) -> None:
         """Converts ε per step to ε per decision; subclasses call it once the durations are known."""
@@ -391,9 +400,9 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             ``"decision"``.
         wait_for_reward (bool, optional): whether ε starts to decay only when :meth:`step` was called with
             ``rewarded=True``: until then there is nothing to exploit. Default: ``False``.
-        reward_patience (int, optional): with ``wait_for_reward``, ε returns to ``eps_init`` after this many frames
-            without a reward, and waits for the next one: what was learned is of no use any more, as after a change of
-            the environment. Default: ``None``, never.
+        reward_patience (int, optional): with ``wait_for_reward``, ε returns to ``eps_init`` after this many greedy
+            steps (frames times their expected share at the current ε) without a reward, and waits for the next one:
+            what was learned is of no use any more, as after a change of the environment. Default: ``None``, never.
         across_episodes (bool, optional): whether an option continues in the next episode, as in the authors' released
             code, instead of ending with its own. Default: ``False``, as in the paper.
         selection (callable, optional): ``selection(tensordict, num_options)`` returns the option to start in each
