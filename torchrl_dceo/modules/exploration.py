@@ -176,7 +176,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         return eps / (eps + (1 - eps) * self._exploring_length())
 
     def _greedy_share(self) -> Tensor:
-        """The share of greedy steps, (1 − p) / (p L + 1 − p) at the current probability p of exploring at a decision."""
+        """The share of greedy steps, (1 − p) / (p L + 1 − p), at the current probability p of exploring."""
         greedy = 1 - self.eps.double()
         return greedy / (self.eps * self._exploring_length() + greedy)
 
