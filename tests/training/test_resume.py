@@ -52,7 +52,9 @@ def test_the_run_did_everything(whole):
     assert all(target["counter"] > 0 for target in state["learning"]["targets"])
     assert len(state["learning"]["moments"]) > 20
     eps, last = (float(state["agent"][f"explorer.{name}"]) for name in ("eps", "eps_end"))
-    assert last <= eps < 0.5  # a reward was met, and ε has fallen since
+    # A reward was met, ε fell, and started anew after too many greedy steps without another.
+    logged = [float(row["eps"]) for row in log]
+    assert last <= min(logged) < 0.5 < eps and logged[0] == 1
     assert {"train", "eval", "discovery"} == set(state["envs"])
     assert "option" in state["carrier"] and "pixels" in state["carrier"]
     assert float(state["last_row"]["train_return"]) >= 0
