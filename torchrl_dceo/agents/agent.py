@@ -86,9 +86,8 @@ class ReplaySettings:
         "visits"  # uniform over visits or distinct observations
     )
     newest: int | None = None  # the number of newest transitions kept per distinct observation
-    by_action: bool = (
-        False  # and per action: every action tried at an observation is equally likely
-    )
+    # And per action: every action tried at an observation is equally likely.
+    by_action: bool = False
     uniform: bool = False  # a second, uniform batch for objectives over states
     uniform_measure: Literal["visits", "distinct"] = "visits"  # the measure of the second batch
 

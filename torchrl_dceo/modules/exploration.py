@@ -128,7 +128,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         # The frame at which the annealing of ε starts: that of the first reward, if it waits for one.
         self.register_buffer("began", torch.tensor(_NEVER if wait_for_reward else 0))
         # Greedy steps since the last reward, for reward_patience; None is not saved.
-        since = None if reward_patience is None else torch.tensor(0.0, dtype=torch.float64)
+        since = None if reward_patience is None else torch.tensor(0.0)
         self.register_buffer("unrewarded", since)
 
     @property
@@ -177,7 +177,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
 
     def _greedy_share(self) -> Tensor:
         """The share of greedy steps, (1 − p) / (p L + 1 − p), at the current probability p of exploring."""
-        greedy = 1 - self.eps.double()
+        greedy = 1 - self.eps
         return greedy / (self.eps * self._exploring_length() + greedy)
 
     def _count_steps(self) -> None:
