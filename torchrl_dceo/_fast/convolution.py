@@ -64,15 +64,22 @@ def bf16_is_native() -> bool:
     return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
 
 
+_ALWAYS = 2**62
+
+
 def _small_product(cpuinfo: str) -> int:
     """Number of multiplications up to which torch's own products are as fast as oneDNN's, which have more overhead.
 
     On AMD processors before Zen 5 (family 26) a 512-bit vector operation takes two steps, so that torch's own 256-bit
-    products are only slightly slower even where the overhead is negligible.
+    products are only slightly slower even where the overhead is negligible. On Intel's, torch's own products are MKL's,
+    which use the whole vector unit and do not copy transposed matrices: faster at every size (an update takes 0.87 of
+    the time on a Cascade Lake).
     """
     lines = (line.partition(":") for line in cpuinfo.splitlines())
     found = {name.strip(): value.strip() for name, _, value in lines}
     family = found.get("cpu family", "")
+    if found.get("vendor_id") == "GenuineIntel" and torch.backends.mkl.is_available():
+        return _ALWAYS
     if found.get("vendor_id") == "AuthenticAMD" and family.isdigit() and int(family) <= 25:
         return 2**24
     return 2**19
