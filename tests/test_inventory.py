@@ -132,7 +132,7 @@ def test_scripts(folder, names):
 
 def test_the_house_stays_small():
     modules = list((ROOT / "torchrl_dceo").rglob("*.py"))
-    assert len(modules) <= 150
+    assert len(modules) <= 165
     for folder in {path.parent for path in modules}:
         allowed = 20 if folder.name == "agents" else 15
         assert len(list(folder.glob("*.py"))) <= allowed, folder
