@@ -315,28 +315,28 @@ MODULES = [
     ),
     Mutation(
         "the last reward starts the annealing, not the first",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "torch.minimum(self.began, self.frames, out=self.began)",
         "self.began.copy_(self.frames)",
         ("modules/test_exploration.py::test_epsilon_waits_for_the_first_reward",),
     ),
     Mutation(
         "epsilon stays where it is when rewards stop",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "self.began.masked_fill_(lapsed, _NEVER)",
         "pass",
         ("modules/test_exploration.py::test_epsilon_starts_anew_where_rewards_stop",),
     ),
     Mutation(
         "options' lengths do not count in the share of steps that explore",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "return self.option_prob * self._mean_length() + 1 - self.option_prob",
         "return 1.0",
         ("modules/test_exploration.py::test_a_share_of_epsilon_of_all_steps_explores",),
     ),
     Mutation(
         "mu and epsilon are swapped",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "explores = (explore_draw < self.eps) & ~continues\n"
         "        starts = explores & (start_draw < self.option_prob)",
         "explores = (explore_draw < self.option_prob) & ~continues\n"
@@ -345,14 +345,14 @@ MODULES = [
     ),
     Mutation(
         "exploring and starting an option are one draw",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "starts = explores & (start_draw < self.option_prob)",
         "starts = explores & (explore_draw < self.option_prob)",
         _SHARES,
     ),
     Mutation(
         "an option continues in the next episode",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "continues &= ~self._is_init(tensordict).view(option.shape)",
         "pass",
         (
@@ -368,14 +368,14 @@ MODULES = [
     ),
     Mutation(
         "epsilon falls from the first step on",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "self.began.clamp(min=self.annealing_start)",
         "self.began",
         ("modules/test_exploration.py::test_epsilon_falls_linearly_from_a_given_step_on",),
     ),
     Mutation(
         "deterministic exploration explores",
-        "modules/exploration.py",
+        "modules/temporally_extended.py",
         "if exploration_type() not in (ExplorationType.RANDOM, None):",
         "if False:",
         ("modules/test_exploration.py::test_deterministic_exploration_is_the_greedy_main_learner",),
@@ -403,14 +403,14 @@ MODULES = [
     ),
     Mutation(
         "ez-greedy's zeta has an exponent less",
-        "modules/exploration.py",
+        "modules/ez_greedy.py",
         "lengths**-zeta_exponent",
         "lengths ** (1 - zeta_exponent)",
         ("modules/test_ez_greedy.py::test_ez_greedy_durations_have_the_exact_law",),
     ),
     Mutation(
         "ez-greedy repeats an action once more",
-        "modules/exploration.py",
+        "modules/ez_greedy.py",
         "self._draw_durations(option.shape) - 1, remaining",
         "self._draw_durations(option.shape), remaining",
         ("modules/test_ez_greedy.py::test_ez_greedy_lengths_follow_zeta_2",),

@@ -6,7 +6,8 @@ from torchrl_dceo.modules.distributional import (
     DuelingDistribution,
     OptionDistributionalQValueActor,
 )
-from torchrl_dceo.modules.exploration import EZGreedyModule, OptionExplorationModule
+from torchrl_dceo.modules.exploration import OptionExplorationModule
+from torchrl_dceo.modules.ez_greedy import EZGreedyModule
 from torchrl_dceo.modules.option_actor import OptionQValueActor, averaged
 from torchrl_dceo.modules.rayleigh_ritz import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.modules.rewards import EigenReward

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from torchrl_dceo.modules import OptionExplorationModule
-from torchrl_dceo.modules.exploration import NO_OPTION
+from torchrl_dceo.modules.temporally_extended import NO_OPTION
 from torchrl_dceo.tabular.graph import TransitionGraph, laplacian_eigenvectors
 
 __all__ = [

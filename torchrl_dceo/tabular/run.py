@@ -14,7 +14,8 @@ from torchrl.modules import EGreedyModule
 
 from torchrl_dceo.envs import TableEnv
 from torchrl_dceo.modules import EZGreedyModule
-from torchrl_dceo.modules.exploration import NO_OPTION, value_termination
+from torchrl_dceo.modules.exploration import value_termination
+from torchrl_dceo.modules.temporally_extended import NO_OPTION
 from torchrl_dceo.tabular.ceo import RODCycle, Signs, TabularOptionExploration, Weights
 from torchrl_dceo.tabular.q_learning import QLearning, QTable, TabularMeasures, evaluate_greedy
 
