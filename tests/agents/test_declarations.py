@@ -58,10 +58,10 @@ def test_the_laplacian_is_averaged_uniformly_and_its_duals_move(objective):
 
 
 def test_a_table_learner_builds_no_network_for_its_values(monkeypatch):
-    from torchrl_dceo.agents import builders
+    from torchrl_dceo.agents import learners
 
     made = []
-    plain = builders.make_network_fn
+    plain = learners.make_network_fn
 
     def noted(env, kind):
         def make(size):
@@ -70,7 +70,7 @@ def test_a_table_learner_builds_no_network_for_its_values(monkeypatch):
 
         return make
 
-    monkeypatch.setattr(builders, "make_network_fn", noted)
+    monkeypatch.setattr(learners, "make_network_fn", noted)
     env = make_env("RubiksCube222", max_depth=2)
     make_agent("ddqn", env, main_learner="table")
     assert made == []

@@ -10,8 +10,9 @@ from torchrl.objectives import SoftUpdate
 
 from torchrl_dceo.agents import make_agent
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import make_main_learner, make_optimizer
 from torchrl_dceo.agents.configs import LearnerConfig
+from torchrl_dceo.agents.learners import make_main_learner
+from torchrl_dceo.agents.optimizer import make_optimizer
 from torchrl_dceo.analysis import find_table_env, state_values
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs import make_env

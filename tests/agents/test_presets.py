@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchrl_dceo.agents import AGENTS, PRESETS, make_agent, preset_settings
-from torchrl_dceo.agents.builders import MixedOptimizer
+from torchrl_dceo.agents.optimizer import MixedOptimizer
 from torchrl_dceo.agents.presets import UNTOUCHED
 from torchrl_dceo.agents.rainbow import RainbowConfig
 from torchrl_dceo.envs import make_env

@@ -719,28 +719,28 @@ AGENTS = [
     ),
     Mutation(
         "EigenReward has the main learner's gamma",
-        "agents/builders.py",
+        "agents/learners.py",
         "gamma=option_gamma(config),",
         "gamma=config.gamma,",
         ("agents/test_agents.py::test_the_options_rewards_and_their_loss_have_one_discount",),
     ),
     Mutation(
         "the main loss has TorchRL's default gamma",
-        "agents/builders.py",
+        "agents/learners.py",
         "loss.make_value_estimator(gamma=config.gamma)",
         "loss.make_value_estimator()",
         (_ANY + "test_the_main_loss_discounts_by_the_agents_gamma",),
     ),
     Mutation(
         "Rainbow's main loss has a gamma of its own",
-        "agents/builders.py",
+        "agents/learners.py",
         "return actor, CategoricalDQNLoss(actor, gamma=gamma)",
         "return actor, CategoricalDQNLoss(actor, gamma=0.99)",
         (_ANY + "test_rainbows_main_loss_discounts_by_the_agents_gamma",),
     ),
     Mutation(
         "a table steps by twice its step size",
-        "agents/builders.py",
+        "agents/optimizer.py",
         '"lr": config.table_step_size / 2',
         '"lr": config.table_step_size',
         ("agents/test_tabular_learner.py::test_an_update_is_q_learning_on_each_transition",),
@@ -897,7 +897,7 @@ AGENTS = [
     ),
     Mutation(
         "the main learner's Adam has the others' epsilon",
-        "agents/builders.py",
+        "agents/optimizer.py",
         'eps = config.main_adam_eps if name == "main" else config.adam_eps',
         "eps = config.adam_eps",
         (
@@ -907,7 +907,7 @@ AGENTS = [
     ),
     Mutation(
         "eigenrewards of single steps are those of n",
-        "agents/builders.py",
+        "agents/learners.py",
         "        successor=config.option_successor,\n        reuse_representation=True,",
         '        successor="next",\n        reuse_representation=True,',
         ("agents/test_dceo.py::test_options_climb_from_one_step_to_the_next_whatever_the_pairs",),

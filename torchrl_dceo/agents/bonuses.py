@@ -9,8 +9,9 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import RNDLoss
 
 from torchrl_dceo.agents.agent import Agent, Objective
-from torchrl_dceo.agents.builders import make_main_learner, make_network_fn, observation_key
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_greedy_agent
+from torchrl_dceo.agents.learners import make_main_learner
+from torchrl_dceo.agents.networks import make_network_fn, observation_key
 from torchrl_dceo.envs import StateCounts, find_transform
 from torchrl_dceo.modules import CountBonus, RNDBonus, RunningNormalizer
 from torchrl_dceo.settings import check_at_least, check_positive

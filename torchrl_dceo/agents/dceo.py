@@ -15,14 +15,10 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import LossModule
 
 from torchrl_dceo.agents.agent import Agent, Objective
-from torchrl_dceo.agents.builders import (
-    centred,
-    make_eigen_reward,
-    make_network_fn,
-    make_option_agent,
-    observation_key,
-)
+from torchrl_dceo.agents.builders import make_option_agent
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
+from torchrl_dceo.agents.learners import make_eigen_reward
+from torchrl_dceo.agents.networks import centred, make_network_fn, observation_key
 from torchrl_dceo.modules import DirectedSelection, EigenReward, RayleighRitz, RayleighRitzStep
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 from torchrl_dceo.settings import check_at_least, check_positive, imported

@@ -13,8 +13,9 @@ from torchrl.objectives import LossModule
 
 from torchrl_dceo._fast.actors import DirectEGreedy, PolicySequence
 from torchrl_dceo.agents.agent import Agent, Objective
-from torchrl_dceo.agents.builders import assemble, make_main_learner
+from torchrl_dceo.agents.builders import assemble
 from torchrl_dceo.agents.configs import LearnerConfig, OptionConfig, reward_patience
+from torchrl_dceo.agents.learners import make_main_learner
 from torchrl_dceo.modules import EZGreedyModule
 from torchrl_dceo.settings import by_environment, check_at_least, check_between, check_positive
 

@@ -9,13 +9,9 @@ from tensordict.nn import TensorDictModule
 from torchrl.envs import EnvBase
 
 from torchrl_dceo.agents.agent import Agent, Objective
-from torchrl_dceo.agents.builders import (
-    centred,
-    make_network_fn,
-    make_option_agent,
-    observation_key,
-)
+from torchrl_dceo.agents.builders import make_option_agent
 from torchrl_dceo.agents.configs import DiscoveryConfig, OptionAgentConfig
+from torchrl_dceo.agents.networks import centred, make_network_fn, observation_key
 from torchrl_dceo.modules import CICReward, DIAYNReward, SkillScores
 from torchrl_dceo.objectives import CICLoss, DIAYNLoss
 from torchrl_dceo.settings import check_at_least, check_positive

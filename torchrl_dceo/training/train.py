@@ -16,7 +16,7 @@ from torch import nn
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_dceo.agents.agent import Agent
-from torchrl_dceo.agents.builders import observation_key
+from torchrl_dceo.agents.networks import observation_key
 from torchrl_dceo.analysis import draw_run
 from torchrl_dceo.envs import StateCounts, TableEnv, env_recipe, find_transform, make_env
 from torchrl_dceo.envs.prepare import frame_stack_of
