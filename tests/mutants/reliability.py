@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutation import Mutation
 
 _ERRORS, _TRAINER = "training/errors.py", "training/trainer.py"
+_GUARD, _INTERRUPTION = "training/finite.py", "training/interruption.py"
 _CHECKPOINTS, _STATE = "training/checkpoint/__init__.py", "training/checkpoint/state.py"
 _DIRECTORY, _LOG = "training/checkpoint/run_directory.py", "training/logging/__init__.py"
 _PERSISTENCE, _RING = "data/persistence.py", "data/ring.py"
@@ -57,7 +58,7 @@ NUMBERS = [
     ),
     Mutation(
         "the optimizer's moments are not looked at",
-        _ERRORS,
+        _GUARD,
         "if _all_finite([*kept, *moments]):",
         "if _all_finite(kept):",
         (_FINITE + "test_a_gradient_is_named",),
@@ -71,28 +72,28 @@ NUMBERS = [
     ),
     Mutation(
         "only what follows a step is looked at, not the first observation",
-        _ERRORS,
+        _GUARD,
         'keys += [key, ("next",',
         'keys += [("next",',
         (_FINITE + "test_the_first_observation_of_an_episode_is_looked_at_too",),
     ),
     Mutation(
         "the wrong environment is named",
-        _ERRORS,
+        _GUARD,
         "number = place if streams is None else streams[place]",
         "number = place",
         (_FINITE + "test_the_environments_of_a_worker_have_their_numbers",),
     ),
     Mutation(
         "the wrong step is named",
-        _ERRORS,
+        _GUARD,
         "frames // self._num_envs + step + 1",
         "frames + step + 1",
         (_FINITE + "test_what_is_collected_is_named_with_environment_and_step",),
     ),
     Mutation(
         "large numbers count as infinite",
-        _ERRORS,
+        _GUARD,
         "if not len(places):\n                continue",
         "if not len(places):\n                raise NonFiniteError(str(key))",
         (_FINITE + "test_large_numbers_are_finite",),
@@ -396,7 +397,7 @@ LOG = [
 SIGNALS = [
     Mutation(
         "SIGINT is not caught",
-        _ERRORS,
+        _INTERRUPTION,
         "for number in (signal.SIGTERM, signal.SIGINT):\n                self._before",
         "for number in (signal.SIGTERM,):\n                self._before",
         (_SIGNALS + "test_a_signal_saves_first",),
@@ -431,21 +432,21 @@ SIGNALS = [
     ),
     Mutation(
         "a second signal is ignored",
-        _ERRORS,
+        _INTERRUPTION,
         "        if self.received is not None:\n            _end_at_once(number)",
         "        if self.received is not None:\n            return",
         (_SIGNALS + "test_a_second_signal_or_the_end_of_patience_ends_at_once",),
     ),
     Mutation(
         "the last checkpoint may take for ever",
-        _ERRORS,
+        _INTERRUPTION,
         "        self._timer.start()\n",
         "",
         (_SIGNALS + "test_a_second_signal_or_the_end_of_patience_ends_at_once",),
     ),
     Mutation(
         "the end at once leaves its children behind",
-        _ERRORS,
+        _INTERRUPTION,
         "        process.kill()\n",
         "        pass\n",
         (_SIGNALS + "test_the_end_at_once_leaves_no_process",),
@@ -459,7 +460,7 @@ SIGNALS = [
     ),
     Mutation(
         "the handlers of before are not restored",
-        _ERRORS,
+        _INTERRUPTION,
         "            signal.signal(number, handler)\n",
         "            pass\n",
         (_SIGNALS + "test_the_handlers_of_before_are_back",),

@@ -17,7 +17,8 @@ from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.data.persistence import copied
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer
-from torchrl_dceo.training.errors import FiniteGuard, NonFiniteError, exit_with_a_sentence
+from torchrl_dceo.training.errors import NonFiniteError, exit_with_a_sentence
+from torchrl_dceo.training.finite import FiniteGuard
 from torchrl_dceo.training.logging.metrics import RunMetrics
 
 FIELDS = {

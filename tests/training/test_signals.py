@@ -14,7 +14,8 @@ from training_runs import difference, final_state, logged_frames, make_trainer, 
 
 from torchrl_dceo.data import persistence
 from torchrl_dceo.data.persistence import load_state
-from torchrl_dceo.training.errors import Interruption, RunInterrupted, exit_with_a_sentence
+from torchrl_dceo.training.errors import RunInterrupted, exit_with_a_sentence
+from torchrl_dceo.training.interruption import Interruption
 
 SPEC = {"agent": "dceo", "frames": 2400, "log_period": 100, "checkpoint_period": 2400}
 
@@ -80,7 +81,7 @@ def test_the_handlers_of_before_are_back(tmp_path):
 
 SLOW = """
 import os, signal, sys, time
-from torchrl_dceo.training.errors import Interruption
+from torchrl_dceo.training.interruption import Interruption
 with Interruption(grace=float(sys.argv[1])) as interruption:
     print("ready", flush=True)
     while True:
@@ -103,7 +104,7 @@ def test_a_second_signal_or_the_end_of_patience_ends_at_once(grace, signals):
 
 WITH_A_CHILD = """
 import multiprocessing, time
-from torchrl_dceo.training.errors import Interruption
+from torchrl_dceo.training.interruption import Interruption
 if __name__ == "__main__":
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=[600])
     child.start()

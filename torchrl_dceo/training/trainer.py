@@ -28,8 +28,6 @@ from torchrl_dceo.training.collection import Batch, WorkerEnv, make_collection
 from torchrl_dceo.training.collection.workers import with_transforms
 from torchrl_dceo.training.config import CollectorConfig, TrainConfig
 from torchrl_dceo.training.errors import (
-    FiniteGuard,
-    Interruption,
     RunError,
     RunInterrupted,
     RunRefused,
@@ -37,6 +35,8 @@ from torchrl_dceo.training.errors import (
     run_errors,
 )
 from torchrl_dceo.training.evaluation import evaluate
+from torchrl_dceo.training.finite import FiniteGuard
+from torchrl_dceo.training.interruption import Interruption
 from torchrl_dceo.training.logging import CSVLog, Log
 from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
 from torchrl_dceo.training.option_io import store_settings
