@@ -12,7 +12,7 @@ from torchrl_dceo.agents import AGENTS
 from torchrl_dceo.cli.config import parse
 from torchrl_dceo.settings import from_settings
 from torchrl_dceo.studies.experiments.representation import RepresentationConfig
-from torchrl_dceo.training.option_io import read_settings
+from torchrl_dceo.training.run_settings import read_settings
 
 RESULTS = Path(__file__).parents[1] / "results"
 CONFIGS = sorted(RESULTS.rglob("config.yaml"))

@@ -20,7 +20,7 @@ from torchrl_dceo.envs.gym import OptionActionWrapper
 from torchrl_dceo.modules import EigenReward, OptionQValueActor
 from torchrl_dceo.modules.networks import MultiHeadNet, mlp_net
 from torchrl_dceo.training import load_agent, load_options, save_options, train
-from torchrl_dceo.training.option_io import read_settings
+from torchrl_dceo.training.run_settings import read_settings
 
 
 class ByHand:

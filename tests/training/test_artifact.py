@@ -15,7 +15,7 @@ from torchrl_dceo.envs import make_env
 from torchrl_dceo.modules import EigenReward
 from torchrl_dceo.modules.networks import MultiHeadNet, StackedNet, grid_net, mlp_net, nature_net
 from torchrl_dceo.training import load_options, save_options
-from torchrl_dceo.training.option_io import build_network, describe_network
+from torchrl_dceo.training.architectures import build_network, describe_network
 
 
 @pytest.mark.parametrize(

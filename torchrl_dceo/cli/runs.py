@@ -25,8 +25,9 @@ from torchrl_dceo.analysis.statistics.comparison import collect_run, log_in_stud
 from torchrl_dceo.analysis.statistics.figures import METRICS, compare
 from torchrl_dceo.envs.gym import StatefulGymEnv
 from torchrl_dceo.settings import imported
+from torchrl_dceo.training.agent_io import LearnedAgent, load_agent
 from torchrl_dceo.training.evaluation import evaluate as mean_return
-from torchrl_dceo.training.option_io import LearnedAgent, load_agent, read_settings
+from torchrl_dceo.training.run_settings import read_settings
 
 __all__ = [
     "compare_runs",

@@ -34,8 +34,8 @@ from torchrl_dceo.modules import (
     OptionQValueActor,
     RayleighRitz,
 )
+from torchrl_dceo.training.agent_io import load_agent
 from torchrl_dceo.training.checkpoint import Checkpoints
-from torchrl_dceo.training.option_io import load_agent
 
 if TYPE_CHECKING:
     from torchrl_dceo.agents.agent import Agent

@@ -25,7 +25,6 @@ from torchrl_dceo.training.checkpoint.run_directory import load_settings
 from torchrl_dceo.training.collection import WorkerEnv
 from torchrl_dceo.training.config import CollectorConfig, RunConfig, TrainConfig
 from torchrl_dceo.training.logging import LoggerKind, make_logs
-from torchrl_dceo.training.option_io import plain_settings
 from torchrl_dceo.training.probes import (
     OptionProbe,
     SkillProbe,
@@ -34,6 +33,7 @@ from torchrl_dceo.training.probes import (
     option_actor,
     save_run_analysis,
 )
+from torchrl_dceo.training.run_settings import plain_settings
 from torchrl_dceo.training.trainer import Probe, Trainer
 
 __all__ = ["check_task", "complete", "make_trainer", "train", "warnings_of"]

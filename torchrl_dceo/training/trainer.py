@@ -39,7 +39,7 @@ from torchrl_dceo.training.finite import FiniteGuard
 from torchrl_dceo.training.interruption import Interruption
 from torchrl_dceo.training.logging import CSVLog, Log
 from torchrl_dceo.training.logging.metrics import ProgressLine, RunMetrics, num_options
-from torchrl_dceo.training.option_io import store_settings
+from torchrl_dceo.training.run_settings import store_settings
 
 __all__ = ["TrainConfig", "Trainer"]
 
