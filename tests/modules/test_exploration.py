@@ -479,10 +479,6 @@ def test_the_collectors_actions_change_after_an_update(workers):
         ({"annealing_num_steps": 0}, "annealing_num_steps must be at least 1, got 0"),
         ({"annealing_start": -1}, "annealing_start must not be negative, got -1"),
         ({"eps_per": "frame"}, r"eps_per must be one of \('decision', 'step'\), got 'frame'"),
-        (
-            {"eps_per": "step", "termination": value_termination},
-            "eps_per='step' needs the duration of options",
-        ),
     ],
 )
 def test_bad_arguments_are_named(kwargs, message):

@@ -24,9 +24,9 @@ from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs.prepare import frame_stack_of
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule
-from torchrl_dceo.modules.exploration import value_termination
 from torchrl_dceo.modules.networks import ConvNet
 from torchrl_dceo.modules.temporally_extended import TemporallyExtendedExploration
+from torchrl_dceo.modules.termination import value_termination
 from torchrl_dceo.objectives import OptionDQNLoss
 
 __all__ = ["Agent", "Objective", "Phase", "ReplaySettings"]

@@ -24,7 +24,7 @@ from torchrl_dceo.agents.learners import (
 from torchrl_dceo.agents.networks import observation_key
 from torchrl_dceo.agents.optimizer import make_optimizer, make_targets
 from torchrl_dceo.agents.tabular_learner import TabularQLoss
-from torchrl_dceo.modules import Centred, CentringFit, DirectedSelection
+from torchrl_dceo.modules import Centred, CentringFit, DirectedSelection, TopTermination
 
 __all__ = [
     "assemble",
@@ -127,6 +127,7 @@ def make_option_agent(
     uniform_measure: Literal["visits", "distinct"] | None = None,
     step_keys: Sequence[str] = ("action",),
     selection: DirectedSelection | None = None,
+    termination: TopTermination | None = None,
 ) -> Agent:
     """Builds an agent whose options follow an ``option_reward``.
 
@@ -145,6 +146,7 @@ def make_option_agent(
             ``None``: that of all batches.
         step_keys (sequence of str): further entries stored with each step.
         selection (DirectedSelection, optional): the selection of options; ``None``: that of the config.
+        termination (TopTermination, optional): of options, for the setting ``"top"``.
     """
     main, main_loss = make_main_learner(env, config)
     actor, option_loss = make_options(env, config, num_options)
@@ -155,9 +157,14 @@ def make_option_agent(
             Phase("learning", None, ("main",)),
         )
     # ε keeps its initial value during discovery.
-    explorer = make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)
+    eps_start = (discovery_frames or 0) + config.eps_start
+    explorer = make_explorer(env, config, num_options, eps_start, termination)
+    observers: list[Callable[[TensorDictBase], None]] = []
     if selection is not None:
         explorer.selection = selection
+        observers.append(selection.observe)
+    if explorer.measures_duration:
+        observers.append(explorer.observe)
     return assemble(
         env,
         config,
@@ -170,5 +177,5 @@ def make_option_agent(
         pair_steps=pair_steps,
         uniform_measure=uniform_measure,
         step_keys=step_keys,
-        observers=() if selection is None else (selection.observe,),
+        observers=observers,
     )

@@ -124,7 +124,7 @@ class OptionConfig(_Checked):
     # Frames before ε decays, after a discovery phase; ours: none (the authors: 20,000, their warm-up).
     eps_start: int = 0
     # Ours: ε is the fraction of exploratory steps, as without options; decision: the paper, where options make it 46 %
-    # at 0.1. None: step, or decision with a custom termination, because the duration of options is then unknown.
+    # at 0.1. None: step, or decision with a termination of your own.
     eps_per: Literal["decision", "step"] | None = None
     # Ours: ε decays from the first reward on, before which there is nothing to exploit; False: at once, the paper.
     eps_after_reward: bool = True
@@ -145,7 +145,8 @@ class OptionConfig(_Checked):
     one_step_options: bool = True
     # Your own functions or their import paths; see torchrl_dceo.modules.OptionExplorationModule.
     selection: str | Callable | None = None  # None: uniform, the paper, or as set by direction
-    termination: str | Callable | None = None  # None: 1/D, the paper
+    # None: 1/D, the paper; "top", for options that follow eigenfunctions: 1/D, and where no action gains anything.
+    termination: str | Callable | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,6 +225,9 @@ class LaplacianConfig(_Checked):
     # κ: preference for options that lead away from recently visited states (DirectedSelection). Ours, tuned
     # (results/exploration); 0: uniform choice, the paper, and always so with replay_measure="visits" or a selection=.
     direction: float = 3.0
+    # Ours: an option that has reached its top leaves its time to another one (docs/concepts/options.md); as the paper's
+    # tabular options end. None: 1/D alone, as its deep ones. With an option_reward of your own: None.
+    termination: str | Callable | None = "top"
     # Your own option reward, called like EigenReward(encoder, num_options, successor=…). It returns a module that
     # writes option_reward [*, N]. None: the eigenfunctions, the paper.
     option_reward: str | Callable | None = None

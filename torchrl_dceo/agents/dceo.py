@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -19,7 +20,13 @@ from torchrl_dceo.agents.builders import make_option_agent
 from torchrl_dceo.agents.configs import DiscoveryConfig, LaplacianConfig, OptionAgentConfig
 from torchrl_dceo.agents.learners import make_eigen_reward
 from torchrl_dceo.agents.networks import centred, make_network_fn, observation_key
-from torchrl_dceo.modules import DirectedSelection, EigenReward, RayleighRitz, RayleighRitzStep
+from torchrl_dceo.modules import (
+    DirectedSelection,
+    EigenReward,
+    RayleighRitz,
+    RayleighRitzStep,
+    TopTermination,
+)
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
 from torchrl_dceo.settings import check_at_least, check_positive, imported
 
@@ -100,12 +107,19 @@ def make_selection(reward: EigenReward, config: DCEOConfig) -> DirectedSelection
     return DirectedSelection(reward, strength=config.direction)
 
 
+def make_termination(reward: EigenReward, config: OptionAgentConfig) -> TopTermination | None:
+    """The termination of the setting ``"top"``; ``None``: that of another setting."""
+    if config.termination != "top":
+        return None
+    return TopTermination(reward, duration=config.option_duration)
+
+
 def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None = None) -> Agent:
     """Builds the agent: every update trains the representation, the options and the main learner."""
     encoder, laplacian = make_laplacian(env, config)
     encoder, representation = with_ritz(encoder, laplacian, config)
     reward: nn.Module
-    selection = None
+    selection = termination = None
     if config.option_reward is None:
         reward = make_eigen_reward(
             encoder,
@@ -116,7 +130,10 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         )
         num_options = reward.num_rewards
         selection = make_selection(reward, config)
+        termination = make_termination(reward, config)
     else:
+        if config.termination == "top":
+            config = replace(config, termination=None)
         num_options = config.num_options
         make_reward = imported(config.option_reward)
         reward = make_reward(encoder, num_options, successor=config.option_successor)
@@ -131,6 +148,7 @@ def make_dceo(env: EnvBase, config: DCEOConfig, *, discovery_frames: int | None 
         pair_steps=config.pair_steps,
         uniform_measure=config.laplacian_measure,
         selection=selection,
+        termination=termination,
     )
 
 
@@ -150,6 +168,7 @@ class DCOConfig(OptionAgentConfig):
 
     num_options: int = 1  # the number of eigenfunctions; the method uses one
     signs: Literal["+", "-", "both"] = "both"  # ours: an option to each end of the eigenfunction
+    termination: str | Callable | None = LaplacianConfig.termination  # as in dceo
     norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.
     # As in dceo: with 1 two of three seeds never learned Nine Rooms (results/tuning).
     barrier: float | Literal["auto"] = LaplacianConfig.barrier
@@ -216,4 +235,5 @@ def make_dco(env: EnvBase, config: DCOConfig) -> Agent:
         reward.num_rewards,
         discovery_frames=config.discovery_frames,
         window=config.reward_mode == "discounted",
+        termination=make_termination(reward, config),
     )

@@ -22,6 +22,7 @@ from torchrl_dceo.modules import (
     OptionDistributionalQValueActor,
     OptionExplorationModule,
     OptionQValueActor,
+    TopTermination,
     averaged,
 )
 from torchrl_dceo.modules.distributional import make_support
@@ -173,9 +174,19 @@ def option_gamma(config: OptionAgentConfig) -> float:
 
 
 def make_explorer(
-    env: EnvBase, config: OptionAgentConfig, num_options: int, eps_start: int
+    env: EnvBase,
+    config: OptionAgentConfig,
+    num_options: int,
+    eps_start: int,
+    top: TopTermination | None = None,
 ) -> OptionExplorationModule:
-    """The exploration module of Algorithm 1."""
+    """The exploration module of Algorithm 1; ``top`` is the termination of the setting ``"top"``."""
+    if config.termination == "top" and top is None:
+        raise ValueError(
+            "termination 'top' is for options that follow eigenfunctions, which have a top: set it to None (null) for "
+            "the length 1/D, or to a function of your own"
+        )
+    own = config.termination not in (None, "top")
     return OptionExplorationModule(
         env.action_spec_unbatched,
         num_options=num_options,
@@ -187,14 +198,14 @@ def make_explorer(
         option_duration=config.option_duration,
         option_eps=config.option_eps,
         option_eps_init=config.option_eps_init,
-        eps_per=config.eps_per or ("step" if config.termination is None else "decision"),
+        eps_per=config.eps_per or ("decision" if own else "step"),
         wait_for_reward=config.eps_after_reward,
         reward_patience=reward_patience(
             config.eps_patience, config.eps_frames, config.eps_after_reward
         ),
         across_episodes=config.options_across_episodes,
         selection=imported(config.selection),
-        termination=imported(config.termination),
+        termination=imported(config.termination) if own else top,
     )
 
 

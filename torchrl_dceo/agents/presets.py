@@ -100,6 +100,7 @@ _LAPLACIAN: dict[Preset, dict[str, Any]] = {
         "signs": "+",  # the paper
         "reward_mode": "discounted",  # the paper's Eq. 1 over n steps
         "direction": 0.0,  # the paper: options are chosen uniformly
+        "termination": None,  # Algorithm 1: 1/D
     },
     "authors": {
         "dimensions": 20,  # both codes
@@ -111,6 +112,7 @@ _LAPLACIAN: dict[Preset, dict[str, Any]] = {
         "signs": "+",  # both codes
         "reward_mode": "telescoped",  # both codes
         "direction": 0.0,  # both codes: options are chosen uniformly
+        "termination": None,  # both codes: 1/D
     },
 }
 _RUN: dict[Preset, dict[str, Any]] = {
@@ -169,7 +171,7 @@ adam_eps gamma n_steps batch_size loss_function eps_init eps_end
 network bf16 main_learner table_step_size option_prob discovery_frames
 main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_by_action replay_newest
 least_barrier
-selection termination encoder option_reward objective option_duration
+selection encoder option_reward objective option_duration
 num_atoms v_max prioritized priority_alpha priority_beta
 bonus_scale rnd_features observation_clip predictor_fraction zeta_exponent max_duration
 cic_features temperature negatives entropy_scale skill_scale num_neighbours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +52,7 @@ class RainbowDCEOConfig(RainbowConfig, DCEOConfig):
     # The authors weigh orthogonality by 1 against a smoothness without our factor ½: 0.5 here.
     barrier: float | Literal["auto"] = 0.5
     reward_mode: Literal["telescoped", "discounted", "potential"] = "telescoped"  # the authors
+    termination: str | Callable | None = None  # the paper and the authors: 1/D
 
 
 def make_rainbow_dceo(env: EnvBase, config: RainbowDCEOConfig) -> Agent:

@@ -13,6 +13,7 @@ from torchrl_dceo.modules.rayleigh_ritz import RayleighRitz, RayleighRitzStep
 from torchrl_dceo.modules.rewards import EigenReward
 from torchrl_dceo.modules.selection import DirectedSelection
 from torchrl_dceo.modules.skill_rewards import CICReward, DIAYNReward, SkillScores
+from torchrl_dceo.modules.termination import TopTermination
 
 __all__ = [
     "CICReward",
@@ -33,5 +34,6 @@ __all__ = [
     "RunningMoments",
     "RunningNormalizer",
     "SkillScores",
+    "TopTermination",
     "averaged",
 ]

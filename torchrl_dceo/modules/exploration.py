@@ -1,8 +1,6 @@
-"""Exploration with options (Algorithm 1), and when they end."""
+"""Exploration with options (Algorithm 1)."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from tensordict import TensorDictBase
@@ -11,13 +9,18 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from torchrl_dceo.modules.ez_greedy import EZGreedyModule
-from torchrl_dceo.modules.rewards import EigenReward
 from torchrl_dceo.modules.selection import DirectedSelection, Selection, uniform_selection
 from torchrl_dceo.modules.temporally_extended import (
     NO_OPTION,
     EpsPer,
     TemporallyExtendedExploration,
     check_probability,
+)
+from torchrl_dceo.modules.termination import (
+    Termination,
+    TopTermination,
+    value_termination,
+    values_of,
 )
 
 __all__ = [
@@ -26,54 +29,11 @@ __all__ = [
     "OptionExplorationModule",
     "TemporallyExtendedExploration",
     "Termination",
+    "TopTermination",
     "value_termination",
 ]
 
-Termination = Callable[[TensorDictBase, Tensor], Tensor]
-
-
-def value_termination(
-    tensordict: TensorDictBase,
-    option: Tensor,
-    action_value_key: NestedKey = "option_action_value",
-    *,
-    reward: EigenReward | None = None,
-) -> Tensor:
-    """Ends an option where no action has a positive value, as covering eigenoptions do with exact values.
-
-    Pass it as ``termination`` to :class:`OptionExplorationModule` instead of the geometric length. Options that learned
-    from an :class:`~torchrl_dceo.modules.EigenReward` in its mode ``"potential"`` have values Q + f(s), which are
-    compared with f(s): pass that module, ``functools.partial(value_termination, reward=eigen_reward)``.
-
-    Args:
-        tensordict (TensorDictBase): contains the values ``[*, N, A]`` and, with ``reward``, the encoder's entries.
-        option (Tensor): the option of each environment.
-        action_value_key (NestedKey, optional): the entry of the values. Default: ``"option_action_value"``.
-
-    Keyword Args:
-        reward (EigenReward, optional): the module that the options learned from. Default: ``None``: their values are
-            plain returns.
-
-    Examples:
-        >>> import torch
-        >>> from tensordict import TensorDict
-        >>> from torchrl_dceo.modules.exploration import value_termination
-        >>> values = torch.tensor([[[-1.0, 0.0], [0.5, -1.0]]])  # one environment, two options, two actions
-        >>> td = TensorDict({"option_action_value": values}, [1])
-        >>> value_termination(td, torch.tensor([0])), value_termination(td, torch.tensor([1]))
-        (tensor([True]), tensor([False]))
-    """
-    best = _values_of(tensordict.get(action_value_key), option).amax(-1)
-    if reward is None:
-        return best <= 0
-    offset = reward.value_offset(tensordict)
-    return best <= offset.gather(-1, option.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-
-
-def _values_of(option_action_value: Tensor, option: Tensor) -> Tensor:
-    """Selects the action values ``[*, A]`` of one option per environment (of any option where there is none)."""
-    index = option.clamp(min=0)[..., None, None]
-    return option_action_value.take_along_dim(index, dim=-2).squeeze(-2)
+_HORIZON = 10_000  # frames, of the mean duration of options
 
 
 class OptionExplorationModule(TemporallyExtendedExploration):
@@ -108,8 +68,9 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             probability ε, as in the paper; options last, so that at ε = 0.1, μ = 0.8, D = 10 nearly half of all steps
             explore. ``"step"``: ``eps_init`` and ``eps_end`` are shares of steps, as for an agent with single random
             actions; they are converted to probabilities of decisions, between which ε decays linearly, so that most of
-            the annealing explores as in the paper and its end does not. At ε = 1 both are the same. Default:
-            ``"decision"``.
+            the annealing explores as in the paper and its end does not. At ε = 1 both are the same. With a
+            ``termination`` the mean duration is not known but measured: pass every collected batch to :meth:`observe`.
+            Default: ``"decision"``.
         wait_for_reward (bool, optional): whether ε starts to decay only when :meth:`step` was called with
             ``rewarded=True``: until then there is nothing to exploit. Default: ``False``.
         reward_patience (int, optional): with ``wait_for_reward``, ε returns to ``eps_init`` after this many greedy
@@ -139,6 +100,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
     """
 
     annealed_option_eps: Tensor | None
+    option_steps: Tensor | None
+    options_started: Tensor | None
 
     def __init__(
         self,
@@ -185,11 +148,6 @@ class OptionExplorationModule(TemporallyExtendedExploration):
             raise ValueError(f"num_options must be at least 1, got {num_options}")
         if option_duration < 1:
             raise ValueError(f"option_duration must be at least 1 step, got {option_duration}")
-        if eps_per == "step" and termination is not None:
-            raise ValueError(
-                "eps_per='step' needs the duration of options, which is unknown with a custom termination: set "
-                "eps_per='decision' with it"
-            )
         check_probability("option_eps", option_eps)
         if option_eps_init is not None:
             check_probability("option_eps_init", option_eps_init)
@@ -199,6 +157,12 @@ class OptionExplorationModule(TemporallyExtendedExploration):
                 )
         self.num_options = num_options
         self.option_duration = option_duration
+        self.termination = termination
+        # Steps of options and their number over the last frames, for their mean duration; None is not saved.
+        measured = eps_per == "step" and termination is not None
+        one = torch.tensor(1.0) if measured else None
+        self.register_buffer("options_started", one)
+        self.register_buffer("option_steps", None if one is None else one * option_duration)
         self._count_steps()
         self.option_eps = option_eps
         self.option_eps_init = option_eps_init
@@ -206,7 +170,6 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         annealed = None if option_eps_init is None else torch.tensor(float(option_eps_init))
         self.register_buffer("annealed_option_eps", annealed)
         self.selection = uniform_selection if selection is None else selection
-        self.termination = termination
         self.action_value_key = action_value_key
         self.in_keys = [action_key, action_value_key, option_key, is_init_key]
         if action_mask_key is not None:
@@ -224,8 +187,33 @@ class OptionExplorationModule(TemporallyExtendedExploration):
     def _state(self) -> dict[NestedKey, tuple[int, int, int]]:
         return {self.option_key: (NO_OPTION, self.num_options - 1, NO_OPTION)}
 
-    def _mean_length(self) -> float:
-        return self.option_duration
+    @property
+    def measures_duration(self) -> bool:
+        """Whether :meth:`observe` has to be called: ε counts steps and the mean duration of options is not known."""
+        return self.option_steps is not None
+
+    @torch.no_grad()
+    def observe(self, tensordict: TensorDictBase) -> None:
+        """Measures the mean duration of options over the last frames, for ``eps_per="step"`` with a ``termination``.
+
+        Args:
+            tensordict (TensorDictBase): a collected batch, with any batch shape.
+        """
+        if self.option_steps is None or self.options_started is None:
+            return
+        kept = (1 - 1 / _HORIZON) ** tensordict.numel()
+        active = (tensordict.get(self.option_key) != NO_OPTION).sum()
+        started = tensordict.get(self._start_key).sum()
+        # In place, because collectors hold references to the buffers.
+        self.option_steps.mul_(kept).add_(active.to(self.option_steps.device))
+        self.options_started.mul_(kept).add_(started.to(self.options_started.device))
+        self._count_steps()
+
+    def _mean_length(self) -> float | Tensor:
+        if self.option_steps is None or self.options_started is None:
+            return self.option_duration
+        # An option takes at least one step; those that the last frames cut are counted where they are.
+        return (self.option_steps / self.options_started).clamp(min=1.0)
 
     def _ends(self, tensordict: TensorDictBase, option: Tensor) -> Tensor:
         probability: Tensor | float = 1 / self.option_duration
@@ -259,7 +247,7 @@ class OptionExplorationModule(TemporallyExtendedExploration):
     def _option_action(
         self, tensordict: TensorDictBase, option: Tensor, random_action: Tensor
     ) -> Tensor:
-        values = _values_of(tensordict.get(self.action_value_key), option)
+        values = values_of(tensordict.get(self.action_value_key), option)
         mask = self._mask(tensordict)
         if mask is not None:
             values = values.masked_fill(~mask, -torch.inf)

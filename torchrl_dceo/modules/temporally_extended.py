@@ -117,6 +117,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         self.eps_per = eps_per
         self.reward_patience = reward_patience
         self.wait_for_reward = wait_for_reward
+        self._shares = (float(eps_init), float(eps_end))
         # Buffers, so that they are saved with the policy and sent to worker processes with its weights.
         self.register_buffer("eps_init", torch.tensor(float(eps_init)))
         self.register_buffer("eps_end", torch.tensor(float(eps_end)))
@@ -154,6 +155,9 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
             lapsed = self.unrewarded > self.reward_patience
             self.began.masked_fill_(lapsed, _NEVER)
             self.unrewarded.masked_fill_(lapsed, 0.0)
+        self._anneal()
+
+    def _anneal(self) -> None:
         self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
 
     def _progress(self) -> Tensor:
@@ -161,11 +165,11 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         start = self.began.clamp(min=self.annealing_start)
         return ((self.frames - start) / self.annealing_num_steps).clamp_(0, 1)
 
-    def _exploring_length(self) -> float:
+    def _exploring_length(self) -> float | Tensor:
         """The mean number of steps L of a decision to explore: μ E[length] + 1 − μ."""
         return self.option_prob * self._mean_length() + 1 - self.option_prob
 
-    def _decision_probability(self, eps: float) -> float:
+    def _decision_probability(self, eps: float) -> float | Tensor:
         """The probability p of exploring at a decision, for a share ε of exploratory steps.
 
         A decision to explore takes L steps, any other takes one: p L / (p L + 1 − p) = ε.
@@ -178,10 +182,11 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         return greedy / (self.eps * self._exploring_length() + greedy)
 
     def _count_steps(self) -> None:
-        """Converts ε per step to ε per decision; subclasses call it once the durations are known."""
+        """Converts ε per step to ε per decision; subclasses call it when the durations are known or have changed."""
         if self.eps_per == "step":
-            for eps in (self.eps_init, self.eps_end, self.eps):
-                eps.fill_(self._decision_probability(float(eps)))
+            for eps, share in zip((self.eps_init, self.eps_end), self._shares, strict=True):
+                eps.fill_(self._decision_probability(share))
+            self._anneal()
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Returns the transform that adds the module's state to the environment's tensordict, and resets it."""
@@ -290,7 +295,7 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
         """Lowest, highest and reset value of each entry of the module's state."""
 
     @abstractmethod
-    def _mean_length(self) -> float:
+    def _mean_length(self) -> float | Tensor:
         """The mean duration of an option in steps, ignoring the end of episodes."""
 
     @abstractmethod

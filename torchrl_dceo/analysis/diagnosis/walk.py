@@ -15,7 +15,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_dceo.analysis.diagnosis.tables import OptionTables
 from torchrl_dceo.envs import TableEnv
 from torchrl_dceo.modules import DirectedSelection, OptionExplorationModule
-from torchrl_dceo.modules.exploration import value_termination
+from torchrl_dceo.modules.termination import TopTermination, value_termination
 
 __all__ = ["TableWalk", "explored"]
 
@@ -121,6 +121,8 @@ def _at_eps_one(explorer: OptionExplorationModule) -> OptionExplorationModule:
     if isinstance(ends, functools.partial) and ends.func is value_termination:
         # The tables contain gains already, so nothing is subtracted.
         explorer.termination = value_termination
+    elif isinstance(ends, TopTermination):
+        ends.reward = None
     if isinstance(explorer.selection, DirectedSelection):
         # Its probabilities belong to the learned functions; exact ones have other places and signs.
         explorer.selection.probabilities.fill_(1 / explorer.num_options)
