@@ -121,7 +121,7 @@ def literals(kind: type) -> dict[str, object]:
 SPECIAL = {
     "DiscoveryConfig": {"option_prob"},
     "OptionAgentConfig": {"eps_frames"},
-    "LaplacianConfig": {"num_options"},
+    "LaplacianConfig": {"num_options", "termination"},
     "DCOConfig": {"num_options", "signs", "norm", "discovery_frames"},
     "RainbowConfig": {
         "lr", "adam_eps", "main_adam_eps", "n_steps", "target_tau", "target_period", "eps_end",
@@ -129,7 +129,7 @@ SPECIAL = {
     },
     "RainbowDCEOConfig": {
         "num_options", "option_prob", "signs", "option_gamma", "one_step_options", "dimensions",
-        "norm", "barrier", "reward_mode", "eps_per", "eps_after_reward",
+        "norm", "barrier", "reward_mode", "eps_per", "eps_after_reward", "termination",
     },
     "RNDConfig": {"bonus_scale"},
 }  # fmt: skip

@@ -227,7 +227,7 @@ class LaplacianConfig(_Checked):
     direction: float = 3.0
     # Ours: an option that has reached its top leaves its time to another one (docs/concepts/options.md); as the paper's
     # tabular options end. None: 1/D alone, as its deep ones. With an option_reward of your own: None.
-    termination: str | Callable | None = "top"
+    termination: str | Callable | None = by_environment("top")
     # Your own option reward, called like EigenReward(encoder, num_options, successor=…). It returns a module that
     # writes option_reward [*, N]. None: the eigenfunctions, the paper.
     option_reward: str | Callable | None = None

@@ -28,7 +28,7 @@ from torchrl_dceo.modules import (
     TopTermination,
 )
 from torchrl_dceo.objectives import ALLOLoss, GeneralizedLaplacianLoss, GraphDrawingLoss, OMMLoss
-from torchrl_dceo.settings import check_at_least, check_positive, imported
+from torchrl_dceo.settings import by_environment, check_at_least, check_positive, imported
 
 
 @dataclass
@@ -168,7 +168,8 @@ class DCOConfig(OptionAgentConfig):
 
     num_options: int = 1  # the number of eigenfunctions; the method uses one
     signs: Literal["+", "-", "both"] = "both"  # ours: an option to each end of the eigenfunction
-    termination: str | Callable | None = LaplacianConfig.termination  # as in dceo
+    # As in dceo.
+    termination: str | Callable | None = by_environment(LaplacianConfig.termination)
     norm: Literal["squared", "log1p"] = "squared"  # Jinnai et al.
     # As in dceo: with 1 two of three seeds never learned Nine Rooms (results/tuning).
     barrier: float | Literal["auto"] = LaplacianConfig.barrier

@@ -42,7 +42,7 @@ TRAIN = "train"
 # The errors of invalid user input; anything else is a bug.
 MISTAKES = (ValueError, ImportError, FileNotFoundError, HydraException, OmegaConfBaseException)
 # Set by a recipe for every agent that declares the field `by_environment`.
-SHARED = ("num_options", "option_prob", "discovery_frames")
+SHARED = ("num_options", "option_prob", "discovery_frames", "termination")
 _RUN = (TrainConfig, CollectorConfig, RunConfig)
 _OTHERS = (
     "agent",

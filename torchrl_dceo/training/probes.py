@@ -49,6 +49,7 @@ __all__ = [
     "eigen_reward",
     "option_actor",
     "save_run_analysis",
+    "visits_in_checkpoint",
 ]
 
 
@@ -295,7 +296,7 @@ def diagnose_run(
         raise ValueError(
             f"{run_dir}: {name} has no options that follow eigenfunctions: diagnose a run of dceo"
         )
-    visits = _visits_in_checkpoint(Path(run_dir), table_env.num_states)
+    visits = visits_in_checkpoint(Path(run_dir), table_env.num_states)
     if visits is None:
         raise ValueError(
             f"{run_dir}: its checkpoint counts no visits: train with make_env(…, visits='counts')"
@@ -313,7 +314,7 @@ def diagnose_run(
     )
 
 
-def _visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
+def visits_in_checkpoint(run_dir: Path, num_states: int) -> Tensor | None:
     """The visits of each state in training, discovery included."""
     envs = Checkpoints(run_dir / "checkpoints").load_latest()["envs"]
     tables = [

@@ -306,6 +306,7 @@ REVERSED: dict[str, tuple[str, ...]] = {
     "replay_of_visits": ("agent.replay_measure=visits",),
     "epsilon_of_decisions": ("agent.eps_per=decision",),
     "uniform_choice": ("agent.direction=0",),
+    "length_alone": ("agent.termination=null",),
     "ten_one_way": ("agent.num_options=10", "agent.signs=+"),
     "greedy_options": ("agent.option_eps=0.0",),
     "discount_of_the_main_learner": ("agent.option_gamma=null",),
