@@ -335,6 +335,23 @@ MODULES = [
         ("modules/test_exploration.py::test_a_share_of_epsilon_of_all_steps_explores",),
     ),
     Mutation(
+        "options stay at their top",
+        "modules/termination.py",
+        "torch.where(top, 1.0, 1 / self.duration)",
+        "torch.full_like(top, 1 / self.duration, dtype=torch.float32)",
+        ("modules/test_termination.py::test_an_exact_option_ends_at_its_top_and_only_there",),
+    ),
+    Mutation(
+        "the measured duration of options is not used",
+        "modules/exploration.py",
+        "self.options_started.mul_(kept).add_(started.to(self.options_started.device))\n"
+        "        self._count_steps()",
+        "self.options_started.mul_(kept).add_(started.to(self.options_started.device))",
+        (
+            "modules/test_termination.py::test_a_share_of_epsilon_of_all_steps_explores_with_a_measured_duration",
+        ),
+    ),
+    Mutation(
         "mu and epsilon are swapped",
         "modules/temporally_extended.py",
         "explores = (explore_draw < self.eps) & ~continues\n"
