@@ -7,17 +7,28 @@ environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-__all__ = ["CellHash", "ExactHash", "ObservationHash", "SimHash", "combine", "make_hash"]
+__all__ = [
+    "HASHES",
+    "CellHash",
+    "ExactHash",
+    "ObservationHash",
+    "SimHash",
+    "combine",
+    "hash_for",
+    "make_hash",
+]
 
 ObservationHash = Callable[[Tensor], Tensor]
 
 _SEED = 20240731
+_CELL_ROWS = 8
+_SMALLEST_DOWNSIZED = 28  # pixels of the shorter side
 _MIX = (
     -7046029254386353131
 )  # 2⁶⁴ divided by the golden ratio, an odd multiplier for multiplicative hashing
@@ -100,6 +111,29 @@ class CellHash:
         self.maximum = maximum
         self._exact = ExactHash()
 
+    @classmethod
+    def for_shape(cls, shape: Sequence[int], *, maximum: float | None = None) -> CellHash:
+        """Cells for images of a shape: square, in eight rows.
+
+        Images of 30 x 40 pixels have 8 x 11 of them. An image with a side below 28 pixels is not downsized: it is
+        usually a map, in which a single pixel shows where the agent is.
+
+        Args:
+            shape (sequence of int): of an image, ``[C, H, W]``.
+
+        Keyword Args:
+            maximum (float, optional): see :class:`CellHash`.
+
+        Examples:
+            >>> from torchrl_dceo.hashing import CellHash
+            >>> CellHash.for_shape([3, 30, 40]).size, CellHash.for_shape([3, 19, 19]).size
+            ((8, 11), (19, 19))
+        """
+        height, width = shape[-2:]
+        if min(height, width) >= _SMALLEST_DOWNSIZED:
+            height, width = _CELL_ROWS, max(1, round(_CELL_ROWS * width / height))
+        return cls(height=height, width=width, maximum=maximum)
+
     def __call__(self, observations: Tensor) -> Tensor:
         """Hashes images ``[N, C, H, W]``."""
         if observations.ndim != 4:
@@ -177,6 +211,8 @@ _HASHES: dict[str, Callable[[], ObservationHash]] = {
     "cell": CellHash,
     "simhash": SimHash,
 }
+HASHES = tuple(_HASHES)
+"""The names of the hashes."""
 
 
 def make_hash(name: str | ObservationHash) -> ObservationHash:
@@ -198,3 +234,56 @@ def make_hash(name: str | ObservationHash) -> ObservationHash:
             f"the hash must be one of {', '.join(map(repr, _HASHES))} or a callable, got {name!r}."
         )
     return _HASHES[name]()
+
+
+def hash_for(
+    kind: str | ObservationHash,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    *,
+    maximum: float | None = None,
+    key: str = "observation",
+) -> ObservationHash:
+    """The hash of observations of one shape; raises an error if it cannot hash them.
+
+    Args:
+        kind (str or callable): a name, a callable from ``[N, *shape]`` to int64 ``[N]``, or a class of such.
+        shape (sequence of int): of one observation.
+        dtype (torch.dtype): its dtype.
+
+    Keyword Args:
+        maximum (float, optional): the brightest value of an image, for ``"cell"``.
+        key (str): its name, for messages.
+
+    Examples:
+        >>> import torch
+        >>> from torchrl_dceo.hashing import hash_for
+        >>> hash_for("cell", [3, 30, 40], torch.uint8, maximum=255).size
+        (8, 11)
+        >>> hash_for("cell", [4], torch.float32)
+        Traceback (most recent call last):
+        ValueError: observation_hash 'cell' is for images [C, H, W], but 'observation' has the shape [4]: use ...
+    """
+    if kind == "cell":
+        if len(shape) != 3:
+            raise ValueError(
+                f"observation_hash 'cell' is for images [C, H, W], but {key!r} has the shape {list(shape)}: use "
+                "'exact', 'simhash' or a function of your own"
+            )
+        return CellHash.for_shape(shape, maximum=maximum)
+    if isinstance(kind, str):
+        return make_hash(kind)
+    own: ObservationHash = kind() if isinstance(kind, type) else kind
+    found = own(torch.zeros(2, *shape, dtype=dtype))
+    fits = isinstance(found, Tensor) and found.dtype is torch.int64 and found.shape == (2,)
+    if not fits:
+        given = (
+            f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
+            if isinstance(found, Tensor)
+            else type(found).__name__
+        )
+        raise ValueError(
+            f"observation_hash must return one int64 per observation, but returns {given} for two of shape "
+            f"{list(shape)} ({key!r}): return a tensor int64 [N] for observations [N, ...]"
+        )
+    return own

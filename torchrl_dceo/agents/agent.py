@@ -23,11 +23,13 @@ from torchrl_dceo._fast.passes import DirectLoss, Inputs, Pass, Passes, is_possi
 from torchrl_dceo._fast.steps import OptionAdam
 from torchrl_dceo.data import make_replay_buffer
 from torchrl_dceo.envs.prepare import frame_stack_of
+from torchrl_dceo.hashing import HASHES, ObservationHash, hash_for
 from torchrl_dceo.modules import EigenReward, OptionExplorationModule
 from torchrl_dceo.modules.networks import ConvNet
 from torchrl_dceo.modules.temporally_extended import TemporallyExtendedExploration
 from torchrl_dceo.modules.termination import value_termination
 from torchrl_dceo.objectives import OptionDQNLoss
+from torchrl_dceo.settings import imported
 
 __all__ = ["Agent", "Objective", "Phase", "ReplaySettings"]
 
@@ -89,6 +91,8 @@ class ReplaySettings:
     newest: int | None = None  # the number of newest transitions kept per distinct observation
     # And per action: every action tried at an observation is equally likely.
     by_action: bool = False
+    # When observations are the same one, for "distinct": a name, a function or its import path.
+    observation_hash: str | ObservationHash = "exact"
     uniform: bool = False  # a second, uniform batch for objectives over states
     uniform_measure: Literal["visits", "distinct"] = "visits"  # the measure of the second batch
 
@@ -118,15 +122,14 @@ class ReplaySettings:
             frame_stack = 1
         else:
             frame_stack = getattr(innermost, "frame_stack", 1)
+        keys = [key for key in ("pixels", "observation") if key in env.observation_spec.keys()]
         return make_replay_buffer(
             capacity,
             n_steps=self.n_steps,
             gamma=self.gamma,
             batch_size=self.batch_size,
             num_streams=max(1, env.batch_size.numel()),
-            observation_keys=[
-                key for key in ("pixels", "observation") if key in env.observation_spec.keys()
-            ],
+            observation_keys=keys,
             state_keys=list(self.state_keys),
             step_keys=list(self.step_keys),
             window=self.window,
@@ -138,8 +141,9 @@ class ReplaySettings:
             beta=self.beta,
             uniform_key=UNIFORM if self.uniform else None,
             uniform_measure=self.uniform_measure if self.uniform else "visits",
-            newest=self.newest if self._counts_distinct else None,
-            by_action=self.by_action and self._counts_distinct,
+            observation_hash=self._hash(env, keys) if self.draws_distinct else "exact",
+            newest=self.newest if self.draws_distinct else None,
+            by_action=self.by_action and self.draws_distinct,
             storage=storage,
             scratch_dir=scratch_dir,
             seed=seed,
@@ -151,8 +155,31 @@ class ReplaySettings:
             return "prioritized"
         return "distinct" if self.measure == "distinct" else "uniform"
 
+    def _hash(self, env: EnvBase, keys: Sequence[str]) -> ObservationHash:
+        """The hash for the observations of an environment, of which nearly all have one entry."""
+        kind, num_batch = self.observation_hash, len(env.batch_size)
+        if isinstance(kind, str) and kind not in HASHES:
+            kind = cast("ObservationHash", imported(kind))
+        made = []
+        for key in keys:
+            spec = env.observation_spec[key]
+            high = getattr(spec.space, "high", None)
+            brightest = None if high is None else float(high.max())
+            made.append(
+                hash_for(
+                    kind,
+                    spec.shape[num_batch:],
+                    spec.dtype,
+                    # Larger bounds are those of the dtype, not of the values.
+                    maximum=brightest if brightest is None or brightest <= 2**16 else None,
+                    key=key,
+                )
+            )
+        return made[0]
+
     @property
-    def _counts_distinct(self) -> bool:
+    def draws_distinct(self) -> bool:
+        """Whether any batch is uniform over distinct observations."""
         return self._sampler == "distinct" or (self.uniform and self.uniform_measure == "distinct")
 
 

@@ -99,6 +99,7 @@ def assemble(
             window=window,
             pair_steps=pair_steps,
             measure=config.replay_measure,
+            observation_hash=config.observation_hash,
             newest=config.replay_newest,
             by_action=config.replay_by_action,
             uniform_measure=uniform_measure or config.replay_measure,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from torchrl_dceo.hashing import HASHES
 from torchrl_dceo.settings import (
     by_environment,
     check_at_least,
@@ -88,6 +89,10 @@ class LearnerConfig(_Checked):
     # Ours: only this many of the last transitions of each of them, so that a changed environment is learned anew; None:
     # all of them.
     replay_newest: int | None = 10
+    # When two observations are the same one, for distinct: exact (all bytes equal), cell (images in the same coarse
+    # cell, docs/concepts/replay.md), simhash (vectors), or your own function from observations [N, ...] to int64 [N] or
+    # its name "package.module:function". Ours; the paper has no such measure.
+    observation_hash: str | Callable = "exact"
     prioritized: bool = False  # ours: uniform draws, as DQN; Rainbow draws by the last error
     priority_alpha: float = 0.5  # exponent of the priority; Hessel et al. 2018
     priority_beta: float = 0.5  # exponent of the importance weights; the authors: constant
@@ -105,10 +110,10 @@ class LearnerConfig(_Checked):
         check_at_least(self, 1, ("n_steps", "batch_size", "target_period", "eps_frames"))
         check_at_least(self, 1, ("replay_newest",))
         check_at_least(self, 2, ("num_atoms",))
-        named = isinstance(self.network, str) and ":" not in self.network
-        if named and self.network not in _NETWORKS:
-            known = choices(str(self.network), _NETWORKS)
-            raise ValueError(f"network is {known}, package.module:function")
+        for name, known in (("network", _NETWORKS), ("observation_hash", HASHES)):
+            given = getattr(self, name)
+            if isinstance(given, str) and ":" not in given and given not in known:
+                raise ValueError(f"{name} is {choices(given, known)}, package.module:function")
 
 
 @dataclass

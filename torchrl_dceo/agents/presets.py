@@ -170,7 +170,7 @@ _UNTOUCHED = """
 adam_eps gamma n_steps batch_size loss_function eps_init eps_end
 network bf16 main_learner table_step_size option_prob discovery_frames
 main_pixel_scale max_grad_norm rmsprop_eps average_options laplacian_measure ritz_period replay_by_action replay_newest
-least_barrier
+least_barrier observation_hash
 selection encoder option_reward objective option_duration
 num_atoms v_max prioritized priority_alpha priority_beta
 bonus_scale rnd_features observation_clip predictor_fraction zeta_exponent max_duration

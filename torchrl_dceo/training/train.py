@@ -323,6 +323,12 @@ def warnings_of(trainer: Trainer) -> list[str]:
             f"{wanted} {what} are linear in {outputs} features of their network, so that at most {outputs} of them "
             "differ: set fewer num_options or a wider network"
         )
+    if agent.replay.observation_hash != "exact" and not agent.replay.draws_distinct:
+        given = plain_settings({"observation_hash": agent.replay.observation_hash})
+        found.append(
+            f"observation_hash={given['observation_hash']!r} has no effect, because no batch is drawn by distinct "
+            "observations: set replay_measure='distinct' or leave it out"
+        )
     found += _memory_of_replay(trainer)
     episodes = 0 if trainer.eval_env is None else max(1, trainer.eval_env.batch_size.numel())
     base = _innermost(trainer.env)

@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import re
+import types
 import zlib
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
@@ -26,6 +27,7 @@ from torchrl.envs.batched_envs import BatchedEnvBase
 import torchrl_dceo
 from torchrl_dceo.agents.agent import Agent
 from torchrl_dceo.data.persistence import write_file
+from torchrl_dceo.hashing import ObservationHash
 from torchrl_dceo.settings import first_difference
 from torchrl_dceo.training.errors import NoRun, RunBusy, RunExists, RunRefused
 
@@ -140,6 +142,18 @@ def _describe_module(module: nn.Module) -> dict[str, Any]:
     return {"kind": _kind(module), **_settings(module), **numbers}
 
 
+def _describe_hash(given: str | ObservationHash) -> Any:
+    """A hash by its name; an object of one's own by its class and its public attributes."""
+    if isinstance(given, str):
+        return given
+    kind = given if isinstance(given, type | types.FunctionType) else type(given)
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if kind is given:
+        return name
+    public = {k: v for k, v in getattr(given, "__dict__", {}).items() if not k.startswith("_")}
+    return {"kind": name, **plain(public)}
+
+
 def describe_agent(agent: Agent) -> dict[str, Any]:
     """The networks' shapes and all plain settings of an agent, without anything that training changes.
 
@@ -162,7 +176,10 @@ def describe_agent(agent: Agent) -> dict[str, Any]:
         },
         "optimizer": {"kind": _kind(agent.optimizer), "groups": plain(groups)},
         "targets": [{"kind": _kind(target), **_settings(target)} for target in agent.targets],
-        "replay": plain(dataclasses.asdict(agent.replay)),
+        "replay": {
+            **plain(dataclasses.asdict(agent.replay)),
+            "observation_hash": _describe_hash(agent.replay.observation_hash),
+        },
         "phases": [plain(dataclasses.asdict(phase)) for phase in agent.phases],
         "max_grad_norm": agent.max_grad_norm,
     }
@@ -206,8 +223,17 @@ def describe_env(env: EnvBase, ignored: tuple[type, ...] = ()) -> dict[str, Any]
     }
 
 
-def _with_present_names(fingerprint: dict[str, Any]) -> dict[str, Any]:
-    """Renames entries of :func:`describe_env` from earlier versions, so that their runs can be resumed."""
+# Settings of agents that came later, and what the code did before.
+_LATER = {"observation_hash": "exact"}
+
+
+def _with_present_names(fingerprint: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Renames entries from earlier versions and adds what came later, so that their runs can be resumed."""
+    for outer, inner in (("settings", "agent"), ("agent", "replay")):
+        group, present = fingerprint.get(outer), own.get(outer, {}).get(inner)
+        if isinstance(group, dict) and isinstance(group.get(inner), dict) and present:
+            later = {name: value for name, value in _LATER.items() if name in present}
+            fingerprint = {**fingerprint, outer: {**group, inner: {**later, **group[inner]}}}
     envs = fingerprint.get("envs")
     if not isinstance(envs, dict):
         return fingerprint
@@ -450,7 +476,7 @@ class RunDirectory:
                 )
             notes = ("versions", "checkpoint", "resumed")
             saved = {key: value for key, value in content.items() if key not in notes}
-        saved = _with_present_names(saved)
+        saved = _with_present_names(saved, fingerprint)
         # Converted to JSON types.
         difference = first_difference(saved, json.loads(json.dumps(fingerprint)))
         if difference:
