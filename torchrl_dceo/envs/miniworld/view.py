@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 
+_Matrix = gl.GLfloat * 16
+
+
 def preload(name: str) -> None:
     """Loads a texture into MiniWorld's cache, if it is not there yet.
 
@@ -152,7 +155,7 @@ def perspective_matrix(fov_y: float, aspect: float, near: float = 0.04, far: flo
         (0, 0, (far + near) / depth, 2 * far * near / depth),
         (0, 0, -1, 0),
     )
-    return (gl.GLfloat * 16)(*(rows[i][j] for j in range(4) for i in range(4)))
+    return _Matrix(*(rows[i][j] for j in range(4) for i in range(4)))
 
 
 def camera_matrix(x: float, y: float, z: float, heading: float) -> Any:
@@ -160,4 +163,4 @@ def camera_matrix(x: float, y: float, z: float, heading: float) -> Any:
     c, s = math.cos(heading), math.sin(heading)
     # Rows: right (s, 0, c), up (0, 1, 0), backward (−c, 0, s); last column: the point itself moved to the origin.
     shift = (-(s * x + c * z), -y, c * x - s * z)
-    return (gl.GLfloat * 16)(s, 0, -c, 0, 0, 1, 0, 0, c, 0, s, 0, *shift, 1)
+    return _Matrix(s, 0, -c, 0, 0, 1, 0, 0, c, 0, s, 0, *shift, 1)
