@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import pytest
 import torch
+from same_state import same
 from torchrl.envs import GymEnv
 from training_runs import difference, final_state, rows
 
+from torchrl_dceo._fast import fast_path
 from torchrl_dceo.agents import make_agent
-from torchrl_dceo.envs import make_env
+from torchrl_dceo.envs import (
+    StateCounts,
+    find_transform,
+    get_env_state,
+    make_env,
+    prepare_env,
+    saves_state,
+)
 from torchrl_dceo.training import TrainConfig, train
+from torchrl_dceo.training.collection.workers import with_transforms
 from torchrl_dceo.training.evaluation import evaluate
 
 # Half of the random walks of 20 steps meet the goal.
@@ -18,13 +28,14 @@ OPEN = "\n".join(["#######", "#S....#", "#.....#", "#....G#", "#######"])
 
 def recorded(env, key="action"):
     """What reaches the environment at each step, gathered while it runs."""
-    seen, step = [], env.step_and_maybe_reset
+    base = env.base_env
+    seen, step = [], base._step
 
     def record(tensordict):
         seen.append(tensordict[key].clone())
         return step(tensordict)
 
-    env.step_and_maybe_reset = record
+    base._step = record
     return seen
 
 
@@ -110,6 +121,98 @@ def test_no_option_is_active_whatever_is_random():
     # And they are not all greedy.
     env.reset()
     assert torch.stack(actions).unique().numel() == 4
+
+
+CASES = [
+    ("ddqn", "NineRooms", {"room_size": 3}),
+    ("dceo", "NineRooms", {"room_size": 3, "visits": "counts"}),
+    ("ez_greedy", "NineRooms", {"room_size": 3}),
+    ("rainbow_dceo", "NineRooms", {"room_size": 3}),
+    ("dceo", "EscapeRoom", {"room_size": 3}),
+    ("dceo", "RubiksCube222", {"max_depth": 2}),
+]
+
+
+def evaluated(fast, agent_name, env_name, settings, eps=0.3):
+    """All that an evaluation leaves: two of them, for what the first leaves to the second."""
+    torch.manual_seed(0)
+    env = make_env(env_name, batch_size=5, seed=0, max_steps=25, **settings)
+    agent = make_agent(agent_name, env)
+    env = with_transforms(prepare_env(env), agent.transforms)
+    actions, options = recorded(env), []
+    if "option" in env.observation_spec.keys():
+        options = recorded(env, "option")
+    generator = torch.Generator().manual_seed(2)
+    with fast_path(fast):
+        returns = [evaluate(agent.policy, env, eps=eps, generator=generator) for _ in range(2)]
+    counts = find_transform(env, StateCounts)
+    visited = None if counts is None else counts.counts
+    after = env.rollout(3)["pixels"]
+    state = [generator.get_state(), torch.get_rng_state()]
+    if saves_state(env):
+        state.append(get_env_state(env))
+    return {
+        "actions": actions,
+        "options": options,
+        "returns": returns,
+        "visited": [] if counts is None else visited,
+        "after": after,
+        "state": state,
+    }
+
+
+@pytest.mark.parametrize(("agent_name", "env_name", "settings"), CASES)
+def test_prepared_networks_and_direct_steps_change_nothing(agent_name, env_name, settings):
+    fast, plain = (evaluated(way, agent_name, env_name, settings) for way in (True, False))
+    assert len(fast["actions"]) > 20 and torch.stack(fast["actions"]).unique().numel() > 1
+    assert same(fast, plain)
+
+
+def test_the_prepared_networks_are_used_and_options_left_out(monkeypatch):
+    env = make_env("NineRooms", room_size=3, batch_size=3, seed=0, max_steps=12)
+    agent = make_agent("dceo", env)
+    env = with_transforms(prepare_env(env), agent.transforms)
+    calls = {"forward": 0, "options": 0}
+    options, forward = agent.policy[1], type(agent.policy).forward
+    prepared = type(options.module).prepared
+
+    def counted(self, *args, **kwargs):
+        calls["forward"] += 1
+        return forward(self, *args, **kwargs)
+
+    def counted_options(self, pixels):
+        calls["options"] += 1
+        return prepared(self, pixels)
+
+    monkeypatch.setattr(type(agent.policy), "forward", counted)
+    monkeypatch.setattr(type(options.module), "prepared", counted_options)
+    with fast_path(True):
+        evaluate(agent.policy, env)
+    assert calls == {"forward": 0, "options": 0}
+    with fast_path(False):
+        evaluate(agent.policy, env)
+    assert calls == {"forward": 12, "options": 0}
+
+
+@pytest.mark.parametrize("watched", ["policy", "main", "options", "option network", "explorer"])
+def test_a_hook_sees_every_step(watched):
+    env = make_env("NineRooms", room_size=3, batch_size=3, seed=0, max_steps=12, coverage=True)
+    agent = make_agent("dceo", env)
+    env = with_transforms(prepare_env(env), agent.transforms)
+    main, options, explorer = agent.policy
+    network = next(m for m in options.modules() if isinstance(m, torch.nn.Linear))
+    modules = {"policy": agent.policy, "main": main, "options": options, "explorer": explorer}
+    calls = []
+    {**modules, "option network": network}[watched].register_forward_hook(
+        lambda *args: calls.append(1)
+    )
+    with fast_path(False):
+        evaluate(agent.policy, env)
+    expected = len(calls)
+    assert expected >= 12
+    with fast_path(True):
+        evaluate(agent.policy, env)
+    assert len(calls) == 2 * expected
 
 
 def test_bad_values():

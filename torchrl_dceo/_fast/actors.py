@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictSequential, dispatch, skip_existing
+from tensordict.utils import NestedKey, unravel_key
 from torch import Tensor, nn
 from torchrl.data import Categorical, TensorSpec
 from torchrl.envs.utils import ExplorationType, exploration_type
@@ -24,6 +25,7 @@ __all__ = [
     "DistributionalGreedyActor",
     "GreedyActor",
     "PolicySequence",
+    "ReadsLess",
     "expected_value",
 ]
 
@@ -136,6 +138,11 @@ class GreedyActor(QValueActor):
         )
 
 
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether a module or a part of it has hooks."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+
+
 def _are_names(keys: Iterable[Any]) -> bool:
     return all(isinstance(key, str) for key in keys)
 
@@ -228,6 +235,15 @@ class DirectEGreedy(EGreedyModule):
         return act
 
 
+class ReadsLess(nn.Module):
+    """Mixin for an exploration module that reads fewer entries under deterministic exploration."""
+
+    @property
+    def greedy_in_keys(self) -> list[NestedKey]:
+        """These entries."""
+        raise NotImplementedError
+
+
 class PolicySequence(TensorDictSequential):
     """A :class:`~tensordict.nn.TensorDictSequential` that calls its modules directly.
 
@@ -290,6 +306,24 @@ class PolicySequence(TensorDictSequential):
                     module(tensordict)
 
         return run
+
+    def greedy(self) -> PolicySequence:
+        """The modules that choose the action under deterministic exploration.
+
+        Modules that only write entries which the last one then does not read, such as the values of options, are left
+        out, unless they have hooks.
+        """
+        *before, last = self._module_iter()
+        hooked = self._forward_hooks or self._forward_pre_hooks
+        if not isinstance(last, ReadsLess) or not self._is_direct() or hooked:
+            return self
+        needed = {unravel_key(key) for key in last.greedy_in_keys}
+        kept: list[nn.Module] = [last]
+        for module in reversed(before):
+            if _is_hooked(module) or needed.intersection(map(unravel_key, module.out_keys)):
+                kept.insert(0, module)
+                needed.update(map(unravel_key, module.in_keys))
+        return PolicySequence(*kept)
 
     @dispatch(auto_batch_size=False)
     def forward(

@@ -22,7 +22,7 @@ from torchrl.envs.utils import set_exploration_type
 
 from torchrl_dceo._fast.actors import PolicySequence
 
-__all__ = ["CompleteSteps", "DirectRollout", "reason_against"]
+__all__ = ["CompleteSteps", "DirectRollout", "DirectSteps", "reason_against"]
 
 Entries = dict[str, Any]
 _SILENT = (InitTracker, RewardSum, TensorDictPrimer)
@@ -36,36 +36,29 @@ class CompleteSteps:
     """
 
 
-class DirectRollout:
-    """Collects the batches of a TorchRL :class:`~torchrl.collectors.Collector` without its bookkeeping.
+class DirectSteps:
+    """Steps an environment as ``step_and_maybe_reset`` does, without its bookkeeping.
 
-    Entries, values and random draws are the same, in a third of the time for one small environment. Only steps in which
-    no episode ends are shortened; after the others TorchRL resets. The collector's carrier, the input of the next step,
-    is kept up to date, so that the collector can continue at any time. Unlike TorchRL's, a batch does not name its last
-    dimension ``time``.
+    Only steps in which no episode ends are shortened; after the others TorchRL resets.
 
     Args:
-        collector (Collector): with its environment and policy in this process, on one device, without replay buffer,
-            hooks or trajectory numbers.
+        env (EnvBase): without a :func:`reason_against` it.
 
     Examples:
-        >>> from torchrl.collectors import Collector
-        >>> from torchrl_dceo._fast.rollout import DirectRollout
+        >>> import torch
+        >>> from torchrl_dceo._fast.rollout import DirectSteps
         >>> from torchrl_dceo.envs import make_env
         >>> env = make_env("NineRooms", batch_size=2)
-        >>> collector = Collector(env, None, frames_per_batch=6, total_frames=-1, device="cpu",
-        ...     use_buffers=False, track_traj_ids=False)
-        >>> DirectRollout(collector)()["next", "pixels"].shape
-        torch.Size([2, 3, 3, 19, 19])
-        >>> collector.shutdown()
+        >>> state = env.reset().set("action", torch.tensor([0, 1]))
+        >>> following = DirectSteps(env)(state)
+        >>> state["next", "reward"].shape, torch.equal(following["pixels"], state["next", "pixels"])
+        (torch.Size([2, 1]), True)
     """
 
-    def __init__(self, collector: Collector) -> None:
-        env = collector.env
+    def __init__(self, env: EnvBase) -> None:
         reason = reason_against(env)
         if reason is not None:
             raise ValueError(f"this environment cannot be stepped directly: {reason}")
-        self._collector = collector
         self._env = env
         self._base: EnvBase = env.base_env
         self._transforms = [_stepper(transform) for transform in _chain(env)]
@@ -75,29 +68,8 @@ class DirectRollout:
         silent = all(type(transform) in _SILENT for transform in _chain(env))
         self._flags: list[Any] = ["done"] if silent else env.done_keys
 
-    @torch.no_grad()
-    def __call__(self) -> TensorDict:
-        """Collects the next batch of steps, ``[*E, T]``."""
-        collector, steps = self._collector, []
-        policy = collector._wrapped_policy
-        with set_exploration_type(collector.exploration_type):
-            act = None
-            if isinstance(policy, PolicySequence) and type(collector._carrier) is TensorDict:
-                act = policy.prepared(collector._carrier)
-            for _ in range(collector.frames_per_batch):
-                carrier = collector._carrier
-                if act is not None:
-                    act(carrier)
-                else:
-                    output = policy(carrier)
-                    if output is not carrier:
-                        carrier.update(output, keys_to_update=collector._policy_output_keys)
-                collector._carrier = self._step(carrier)
-                steps.append(carrier)
-        return _stacked(steps, len(self._env.batch_size))
-
-    def _step(self, carrier: TensorDict) -> TensorDictBase:
-        """Steps the environment: writes ``next`` into the carrier, and returns the next carrier."""
+    def __call__(self, carrier: TensorDict) -> TensorDictBase:
+        """Writes ``next`` into the carrier, and returns the next carrier."""
         root: Entries = carrier._tensordict
         following = self._base._step(carrier)
         entries: Entries = following._tensordict
@@ -120,6 +92,56 @@ class DirectRollout:
         if any(bool(entries[key].any()) for key in self._flags):
             return self._env.maybe_reset(state)
         return state
+
+
+class DirectRollout:
+    """Collects the batches of a TorchRL :class:`~torchrl.collectors.Collector` without its bookkeeping.
+
+    Entries, values and random draws are the same, in a third of the time for one small environment. Steps are those of
+    :class:`DirectSteps`. The collector's carrier, the input of the next step, is kept up to date, so that the collector
+    can continue at any time. Unlike TorchRL's, a batch does not name its last dimension ``time``.
+
+    Args:
+        collector (Collector): with its environment and policy in this process, on one device, without replay buffer,
+            hooks or trajectory numbers.
+
+    Examples:
+        >>> from torchrl.collectors import Collector
+        >>> from torchrl_dceo._fast.rollout import DirectRollout
+        >>> from torchrl_dceo.envs import make_env
+        >>> env = make_env("NineRooms", batch_size=2)
+        >>> collector = Collector(env, None, frames_per_batch=6, total_frames=-1, device="cpu",
+        ...     use_buffers=False, track_traj_ids=False)
+        >>> DirectRollout(collector)()["next", "pixels"].shape
+        torch.Size([2, 3, 3, 19, 19])
+        >>> collector.shutdown()
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._step = DirectSteps(collector.env)
+        self._num_batch = len(collector.env.batch_size)
+
+    @torch.no_grad()
+    def __call__(self) -> TensorDict:
+        """Collects the next batch of steps, ``[*E, T]``."""
+        collector, steps = self._collector, []
+        policy = collector._wrapped_policy
+        with set_exploration_type(collector.exploration_type):
+            act = None
+            if isinstance(policy, PolicySequence) and type(collector._carrier) is TensorDict:
+                act = policy.prepared(collector._carrier)
+            for _ in range(collector.frames_per_batch):
+                carrier = collector._carrier
+                if act is not None:
+                    act(carrier)
+                else:
+                    output = policy(carrier)
+                    if output is not carrier:
+                        carrier.update(output, keys_to_update=collector._policy_output_keys)
+                collector._carrier = self._step(carrier)
+                steps.append(carrier)
+        return _stacked(steps, self._num_batch)
 
 
 def reason_against(env: EnvBase) -> str | None:

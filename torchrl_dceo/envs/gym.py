@@ -28,6 +28,7 @@ from torchrl.envs import (
 )
 
 from torchrl_dceo._fast import is_fast
+from torchrl_dceo._fast.rollout import CompleteSteps
 from torchrl_dceo.envs.grid.grid_world import TILE_KINDS, draw_tiles
 from torchrl_dceo.envs.observations import Layout, ObservationReader, as_torchrl
 from torchrl_dceo.envs.prepare import PreparedEnv, append_visits, prepare_env
@@ -320,7 +321,7 @@ class StatefulGymEnv(GymEnv):
         self.gym_env.set_state({k: int(v) if v.ndim == 0 else v for k, v in arrays.items()})
 
 
-class SerialGymEnvs(SerialEnv):
+class SerialGymEnvs(CompleteSteps, SerialEnv):
     """``SerialEnv`` of several :class:`StatefulGymEnv`, stepped directly, without a tensordict for each.
 
     The transitions equal those of ``SerialEnv``, whose implementation is used if the fast paths are switched off.

@@ -14,6 +14,7 @@ from torchrl.data import Bounded, OneHot, TensorSpec
 from torchrl.envs import TensorDictPrimer
 from torchrl.envs.utils import ExplorationType, exploration_type
 
+from torchrl_dceo._fast.actors import ReadsLess
 from torchrl_dceo.modules.option_actor import action_leaf
 
 __all__ = [
@@ -53,7 +54,7 @@ class CarriedPrimer(TensorDictPrimer):
         return super()._reset(tensordict, tensordict_reset)
 
 
-class TemporallyExtendedExploration(TensorDictModuleBase):
+class TemporallyExtendedExploration(ReadsLess, TensorDictModuleBase):
     """Base of the exploration modules: the decision to explore, its duration, and the annealing of ε.
 
     A subclass defines how an option starts, whether it ends, and its action; see
@@ -187,6 +188,12 @@ class TemporallyExtendedExploration(TensorDictModuleBase):
             for eps, share in zip((self.eps_init, self.eps_end), self._shares, strict=True):
                 eps.fill_(self._decision_probability(share))
             self._anneal()
+
+    @property
+    def greedy_in_keys(self) -> list[NestedKey]:
+        """The entries that it reads under deterministic exploration."""
+        own = type(self).forward is not TemporallyExtendedExploration.forward
+        return list(self.in_keys) if own else [self.action_key, self.option_key]
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Returns the transform that adds the module's state to the environment's tensordict, and resets it."""

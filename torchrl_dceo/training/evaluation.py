@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
 from torchrl.data import Categorical, ReplayBuffer
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from torchrl_dceo._fast import is_fast
+from torchrl_dceo._fast.actors import PolicySequence
+from torchrl_dceo._fast.rollout import DirectSteps, reason_against
 from torchrl_dceo.agents.agent import Agent, Phase
 from torchrl_dceo.training.logging.metrics import RunMetrics
 
@@ -59,13 +62,30 @@ def evaluate(
     device = next((p.device for p in parameters), env.device)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         step = env.reset()
+        act: Callable[[TensorDict], None] | None = None
+        take: DirectSteps | None = None
+        if is_fast() and device == env.device and type(step) is TensorDict:
+            # As in collecting; the options, which a greedy policy does not follow, are not computed.
+            if isinstance(policy, PolicySequence):
+                act = policy.greedy().prepared(step)
+            if reason_against(env) is None:
+                take = DirectSteps(env)
         total = torch.zeros(env.batch_size, device=env.device)
         running = torch.ones_like(total, dtype=torch.bool)
         for _ in range(max_steps):
-            acted = policy(step) if device == env.device else policy(step.to(device)).to(env.device)
+            if act is not None and type(step) is TensorDict:
+                act(step)
+                acted = step
+            elif device == env.device:
+                acted = policy(step)
+            else:
+                acted = policy(step.to(device)).to(env.device)
             if eps > 0:
                 _act_randomly(acted, env, eps, generator)
-            now, step = env.step_and_maybe_reset(acted)
+            if take is not None and type(acted) is TensorDict:
+                now, step = acted, take(acted)
+            else:
+                now, step = env.step_and_maybe_reset(acted)
             so_far = now.get(("next", "episode_reward"), None)
             if so_far is None:
                 so_far = total + now["next", "reward"].reshape(env.batch_size)
