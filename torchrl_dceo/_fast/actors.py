@@ -235,7 +235,7 @@ class DirectEGreedy(EGreedyModule):
         return act
 
 
-class ReadsLess(nn.Module):
+class ReadsLess:
     """Mixin for an exploration module that reads fewer entries under deterministic exploration."""
 
     @property
@@ -318,7 +318,7 @@ class PolicySequence(TensorDictSequential):
         if not isinstance(last, ReadsLess) or not self._is_direct() or hooked:
             return self
         needed = {unravel_key(key) for key in last.greedy_in_keys}
-        kept: list[nn.Module] = [last]
+        kept: list[Any] = [last]
         for module in reversed(before):
             if _is_hooked(module) or needed.intersection(map(unravel_key, module.out_keys)):
                 kept.insert(0, module)
