@@ -345,7 +345,7 @@ MODULES = [
         "the measured duration of options is not used",
         "modules/exploration.py",
         "self.options_started.mul_(kept).add_(started.to(self.options_started.device))\n"
-        "        self._count_steps()",
+        "        self._anneal()",
         "self.options_started.mul_(kept).add_(started.to(self.options_started.device))",
         (
             "modules/test_termination.py::test_a_share_of_epsilon_of_all_steps_explores_with_a_measured_duration",

@@ -163,7 +163,8 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         one = torch.tensor(1.0) if measured else None
         self.register_buffer("options_started", one)
         self.register_buffer("option_steps", None if one is None else one * option_duration)
-        self._count_steps()
+        if not measured:
+            self._count_steps()
         self.option_eps = option_eps
         self.option_eps_init = option_eps_init
         # A buffer for the same reasons as ε; None is not saved.
@@ -207,7 +208,14 @@ class OptionExplorationModule(TemporallyExtendedExploration):
         # In place, because collectors hold references to the buffers.
         self.option_steps.mul_(kept).add_(active.to(self.option_steps.device))
         self.options_started.mul_(kept).add_(started.to(self.options_started.device))
-        self._count_steps()
+        self._anneal()
+
+    def _annealed(self) -> tuple[Tensor, Tensor]:
+        if not self.measures_duration:
+            return super()._annealed()
+        # ε_init and ε_end stay what was set, because a resumed run compares them: they are converted each time.
+        first, last = (self._decision_probability(eps) for eps in (self.eps_init, self.eps_end))
+        return torch.as_tensor(first), torch.as_tensor(last)
 
     def _mean_length(self) -> float | Tensor:
         if self.option_steps is None or self.options_started is None:

@@ -118,7 +118,6 @@ class TemporallyExtendedExploration(ReadsLess, TensorDictModuleBase):
         self.eps_per = eps_per
         self.reward_patience = reward_patience
         self.wait_for_reward = wait_for_reward
-        self._shares = (float(eps_init), float(eps_end))
         # Buffers, so that they are saved with the policy and sent to worker processes with its weights.
         self.register_buffer("eps_init", torch.tensor(float(eps_init)))
         self.register_buffer("eps_end", torch.tensor(float(eps_end)))
@@ -159,7 +158,11 @@ class TemporallyExtendedExploration(ReadsLess, TensorDictModuleBase):
         self._anneal()
 
     def _anneal(self) -> None:
-        self.eps.copy_(torch.lerp(self.eps_init, self.eps_end, self._progress()))
+        self.eps.copy_(torch.lerp(*self._annealed(), self._progress()))
+
+    def _annealed(self) -> tuple[Tensor, Tensor]:
+        """The probability of exploring at a decision, before and after annealing."""
+        return self.eps_init, self.eps_end
 
     def _progress(self) -> Tensor:
         """The progress of the annealing, from 0 to 1."""
@@ -170,7 +173,7 @@ class TemporallyExtendedExploration(ReadsLess, TensorDictModuleBase):
         """The mean number of steps L of a decision to explore: μ E[length] + 1 − μ."""
         return self.option_prob * self._mean_length() + 1 - self.option_prob
 
-    def _decision_probability(self, eps: float) -> float | Tensor:
+    def _decision_probability(self, eps: float | Tensor) -> float | Tensor:
         """The probability p of exploring at a decision, for a share ε of exploratory steps.
 
         A decision to explore takes L steps, any other takes one: p L / (p L + 1 − p) = ε.
@@ -183,11 +186,10 @@ class TemporallyExtendedExploration(ReadsLess, TensorDictModuleBase):
         return greedy / (self.eps * self._exploring_length() + greedy)
 
     def _count_steps(self) -> None:
-        """Converts ε per step to ε per decision; subclasses call it when the durations are known or have changed."""
+        """Converts ε per step to ε per decision; subclasses call it once the durations are known."""
         if self.eps_per == "step":
-            for eps, share in zip((self.eps_init, self.eps_end), self._shares, strict=True):
-                eps.fill_(self._decision_probability(share))
-            self._anneal()
+            for eps in (self.eps_init, self.eps_end, self.eps):
+                eps.fill_(self._decision_probability(float(eps)))
 
     @property
     def greedy_in_keys(self) -> list[NestedKey]:
