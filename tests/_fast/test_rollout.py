@@ -48,7 +48,6 @@ CASES = [
     ("dceo", "NineRooms", 3, 2, {"max_steps": 5, "visits": "coverage", "step_counter": True}),
     ("ez_greedy", "NineRooms", 2, 3, {"max_steps": 6}),
     ("dceo", "RubiksCube222", 4, 2, {"max_steps": 6, "max_depth": 3}),
-    ("dceo", "EscapeRoom", 3, 2, {"room_size": 3, "max_steps": 7}),
     ("ddqn", "NineRoomsGoalSwitch", 2, 2, {"max_steps": 8, "switch_steps": 30}),
 ]
 
