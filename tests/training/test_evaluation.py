@@ -147,7 +147,7 @@ def evaluated(fast, agent_name, env_name, settings, eps=0.3):
         returns = [evaluate(agent.policy, env, eps=eps, generator=generator) for _ in range(2)]
     counts = find_transform(env, StateCounts)
     visited = None if counts is None else counts.counts
-    after = env.rollout(3)["pixels"]
+    after = env.rollout(3)["action"]
     state = [generator.get_state(), torch.get_rng_state()]
     if saves_state(env):
         state.append(get_env_state(env))
