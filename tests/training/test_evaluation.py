@@ -139,9 +139,10 @@ def evaluated(fast, agent_name, env_name, settings, eps=0.3):
     env = make_env(env_name, batch_size=5, seed=0, max_steps=25, **settings)
     agent = make_agent(agent_name, env)
     env = with_transforms(prepare_env(env), agent.transforms)
-    actions, options = recorded(env), []
-    if "option" in env.observation_spec.keys():
-        options = recorded(env, "option")
+    # What the policy has read and written, at every step.
+    read = {"pixels", "observation", "option", "remaining", "is_init", "episode_reward"}
+    read = sorted(read.intersection(env.observation_spec.keys()))
+    seen = {key: recorded(env, key) for key in ["action", *read]}
     generator = torch.Generator().manual_seed(2)
     with fast_path(fast):
         returns = [evaluate(agent.policy, env, eps=eps, generator=generator) for _ in range(2)]
@@ -152,8 +153,7 @@ def evaluated(fast, agent_name, env_name, settings, eps=0.3):
     if saves_state(env):
         state.append(get_env_state(env))
     return {
-        "actions": actions,
-        "options": options,
+        "seen": seen,
         "returns": returns,
         "visited": [] if counts is None else visited,
         "after": after,
@@ -164,7 +164,12 @@ def evaluated(fast, agent_name, env_name, settings, eps=0.3):
 @pytest.mark.parametrize(("agent_name", "env_name", "settings"), CASES)
 def test_prepared_networks_and_direct_steps_change_nothing(agent_name, env_name, settings):
     fast, plain = (evaluated(way, agent_name, env_name, settings) for way in (True, False))
-    assert len(fast["actions"]) > 20 and torch.stack(fast["actions"]).unique().numel() > 1
+    actions, observed = (
+        fast["seen"]["action"],
+        fast["seen"]["pixels" if "pixels" in fast["seen"] else "observation"],
+    )
+    assert len(actions) > 20 and torch.stack(actions).unique().numel() > 1
+    assert torch.stack(observed).unique(dim=0).shape[0] > 5
     assert same(fast, plain)
 
 
