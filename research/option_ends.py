@@ -24,9 +24,9 @@ arguments = parser.parse_args()
 
 PARTS = ("learned", "visited")
 STEPS = (1000, 3000)
-VARIANTS = [(ends, mu, d) for ends in ("length", "top") for mu in (0.8, 0.5) for d in (10.0, 30.0)]
+VARIANTS = [(ends, mu) for ends in ("length", "top") for mu in (0.8, 0.5)]
 
-totals: dict[tuple, list[float]] = {}
+totals: dict[tuple, list[tuple[float, float]]] = {}
 for run in arguments.runs:
     learned = load_agent(run)
     table_env, agent = find_table_env(learned.env), learned.agent
@@ -39,10 +39,11 @@ for run in arguments.runs:
         state_values(options, table_env),
         visits,
     )
-    for ends, mu, duration in VARIANTS:
+    duration = agent.explorer.option_duration
+    for ends, mu in VARIANTS:
         explorer = copy.deepcopy(agent.explorer)
         explorer.termination = TopTermination(duration=duration) if ends == "top" else None
-        explorer.option_prob, explorer.option_duration = mu, duration
+        explorer.option_prob = mu
         for steps in STEPS:
             goals, states = explored(
                 table_env,
@@ -52,12 +53,15 @@ for run in arguments.runs:
                 repeats=arguments.repeats,
             )
             for part, own_goals, own_states in zip(PARTS, goals, states, strict=True):
-                own = totals.setdefault((part, ends, mu, duration, steps), [0.0, 0.0])
-                own[0] += float(own_goals.mean()) / len(arguments.runs)
-                own[1] += float(own_states.mean()) / len(arguments.runs)
+                env_name = learned.metadata["env"]["name"]
+                own = totals.setdefault((env_name, part, ends, mu, steps), [])
+                own.append((float(own_goals.mean()), float(own_states.mean())))
 
 out = open(arguments.csv, "w", newline="") if arguments.csv else sys.stdout  # noqa: SIM115
 rows = csv.writer(out)
-rows.writerow(["options", "ends", "option_prob", "duration", "steps", "goals_per_1000", "states"])
-for key, (goals, states) in totals.items():
-    rows.writerow([*key, round(goals, 4), round(states, 1)])
+rows.writerow(
+    ["environment", "options", "ends", "option_prob", "steps", "goals_per_1000", "states", "runs"]
+)
+for key, values in totals.items():
+    means = [sum(column) / len(values) for column in zip(*values, strict=True)]
+    rows.writerow([*key, round(means[0], 4), round(means[1], 1), len(values)])
