@@ -28,6 +28,7 @@ LATER = {
     "replay_by_action",
     "replay_newest",
     "eps_patience",
+    "termination",
 }
 
 
