@@ -15,6 +15,7 @@ import torchrl_dceo.agents
 from torchrl_dceo.agents import AGENTS, make_agent
 from torchrl_dceo.agents.ddqn import DDQNConfig, make_ddqn
 from torchrl_dceo.envs import make_env
+from torchrl_dceo.modules import TopTermination
 from torchrl_dceo.training import Agent, Phase, TrainConfig, Trainer
 
 ENVIRONMENTS = {"NineRooms": {"room_size": 3}, "Maze": {}}
@@ -127,7 +128,10 @@ def test_the_policy_acts_with_the_weights_that_the_losses_train(untrained):
     agent = untrained.agent
     of_policy = {p.untyped_storage().data_ptr() for p in agent.policy.parameters()}
     trained = {name: trained_parameters(loss) for name, loss in losses(agent).items()}
-    acting = [p for name in ("main", "option") for p in trained.get(name, ())]
+    # Where options end at their top, the policy reads f.
+    reads_f = any(isinstance(module, TopTermination) for module in agent.policy.modules())
+    names = ("main", "option", "laplacian") if reads_f else ("main", "option")
+    acting = [p for name in names for p in trained.get(name, ())]
     assert {p.untyped_storage().data_ptr() for p in acting} == of_policy
 
 

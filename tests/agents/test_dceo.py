@@ -13,6 +13,12 @@ from torchrl_dceo.agents import make_agent
 from torchrl_dceo.envs import make_env
 from torchrl_dceo.training import TrainConfig, Trainer
 
+# Of collected steps [4, 5] without an option.
+NO_OPTIONS = {
+    "option": torch.full((4, 5), -1),
+    "option_start": torch.zeros(4, 5, dtype=torch.bool),
+}
+
 
 def trained(name: str, **settings) -> Trainer:
     torch.manual_seed(0)
@@ -96,11 +102,12 @@ def test_epsilon_falls_from_the_first_reward_on(name):
     pixels, reward = env.rollout(5)["pixels"], torch.zeros(4, 5, 1)
     for step in range(10):
         reward[2, 3] = 1.0 * (step == 6)
-        agent.collected(TensorDict({"pixels": pixels, "next": {"reward": reward}}, [4, 5]))
+        collected = {"pixels": pixels, **NO_OPTIONS, "next": {"reward": reward}}
+        agent.collected(TensorDict(collected, [4, 5]))
         assert (float(agent.explorer.eps) == 1) == (step < 7)
     assert agent.explorer.began == 140
     at_once = make_agent(name, env, eps_frames=100, eps_after_reward=False)
-    free = {"pixels": pixels, "next": {"reward": torch.zeros(4, 5, 1)}}
+    free = {"pixels": pixels, **NO_OPTIONS, "next": {"reward": torch.zeros(4, 5, 1)}}
     at_once.collected(TensorDict(free, [4, 5]))
     assert float(at_once.explorer.eps) < 1
 
@@ -114,7 +121,8 @@ def test_epsilon_starts_anew_where_rewards_stop(name):
     for step in range(12):
         rewarded = step in (0, 1)
         reward = torch.full((4, 5, 1), float(rewarded))
-        agent.collected(TensorDict({"pixels": pixels, "next": {"reward": reward}}, [4, 5]))
+        collected = {"pixels": pixels, **NO_OPTIONS, "next": {"reward": reward}}
+        agent.collected(TensorDict(collected, [4, 5]))
         eps.append(float(agent.explorer.eps))
     # It falls to its end, and after greedy steps for half of the 100 frames of the decay it waits for a reward again.
     given_up = next(step for step, (a, b) in enumerate(pairwise(eps), 1) if a < b)
@@ -139,7 +147,8 @@ def test_a_penalty_that_ends_the_episode_is_nothing_to_exploit(reward, terminate
     rewards = torch.zeros(4, 5, 1)
     rewards[1, 4] = reward
     following = {"reward": rewards, "terminated": ending}
-    agent.collected(TensorDict({"pixels": env.rollout(5)["pixels"], "next": following}, [4, 5]))
+    collected = {"pixels": env.rollout(5)["pixels"], **NO_OPTIONS, "next": following}
+    agent.collected(TensorDict(collected, [4, 5]))
     assert (agent.explorer.began == 20) == falls
 
 
