@@ -399,7 +399,7 @@ MODULES = [
     ),
     Mutation(
         "value_termination compares shifted values with 0",
-        "modules/exploration.py",
+        "modules/termination.py",
         "return best <= offset.gather(-1, option.clamp(min=0).unsqueeze(-1)).squeeze(-1)",
         "return best <= 0",
         ("modules/test_exploration.py::test_value_termination_ends_an_option_at_its_top",),
@@ -831,8 +831,8 @@ AGENTS = [
     Mutation(
         "collected states are not observed",
         "agents/builders.py",
-        "observers=() if selection is None else (selection.observe,)",
-        "observers=()",
+        "observers.append(selection.observe)",
+        "pass",
         ("modules/test_selection.py::test_dceo_observes_what_it_collects",),
     ),
     Mutation(
@@ -873,8 +873,8 @@ AGENTS = [
     Mutation(
         "epsilon falls during discovery",
         "agents/builders.py",
-        "make_explorer(env, config, num_options, (discovery_frames or 0) + config.eps_start)",
-        "make_explorer(env, config, num_options, config.eps_start)",
+        "eps_start = (discovery_frames or 0) + config.eps_start",
+        "eps_start = config.eps_start",
         ("agents/test_dceo.py::test_epsilon_falls_after_discovery",),
     ),
     Mutation(

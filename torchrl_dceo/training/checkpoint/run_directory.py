@@ -230,8 +230,11 @@ _LATER = {"observation_hash": "exact"}
 def _with_present_names(fingerprint: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Renames entries from earlier versions and adds what came later, so that their runs can be resumed."""
     for outer, inner in (("settings", "agent"), ("agent", "replay")):
-        group, present = fingerprint.get(outer), own.get(outer, {}).get(inner)
-        if isinstance(group, dict) and isinstance(group.get(inner), dict) and present:
+        group, mine = fingerprint.get(outer), own.get(outer)
+        if not isinstance(group, dict) or not isinstance(mine, dict):
+            continue
+        present = mine.get(inner)
+        if isinstance(group.get(inner), dict) and present:
             later = {name: value for name, value in _LATER.items() if name in present}
             fingerprint = {**fingerprint, outer: {**group, inner: {**later, **group[inner]}}}
     envs = fingerprint.get("envs")
